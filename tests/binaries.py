@@ -74,14 +74,14 @@ def older_redis() -> Path | None:
 
     None also for one of the PATH that is too old, or does not run.
     """
-    if named := os.environ.get(REDIS_VARIABLE):
-        return Path(named).absolute()
-    found = shutil.which("redis-server")
+    if program_named := os.environ.get(REDIS_VARIABLE):
+        return Path(program_named).absolute()
+    result = shutil.which("redis-server")
     try:
-        usable = found is not None and redis_version(Path(found)) >= LEAST_REDIS
+        usable = result is not None and redis_version(Path(result)) >= LEAST_REDIS
     except (OSError, subprocess.CalledProcessError, ServerMissing):
         usable = False
-    return Path(found).absolute() if found and usable else None
+    return Path(result).absolute() if result and usable else None
 
 
 @functools.cache
@@ -102,12 +102,12 @@ def pgbouncer_command() -> tuple[str, ...]:
 def faketime_library() -> Path | None:
     """libfaketime, the system's, or Debian's, unpacked into a folder of ours; None where it cannot be had."""
     root = shared_directory() / f"callsheet-faketime-{os.geteuid()}"
-    if not (found := _faketime_below(Path("/"))):
+    if not (result := _faketime_below(Path("/"))):
         with contextlib.suppress(ServerMissing), _lock(root):
             if not _is_ours(root):
                 _unpack_debian("faketime", root)
-            found = _faketime_below(root)
-    return found
+            result = _faketime_below(root)
+    return result
 
 
 def _faketime_below(root: Path) -> Path | None:
@@ -146,11 +146,11 @@ def _copy_open(source: Path, target: Path) -> None:
 
 def redis_version(program: Path) -> tuple[int, ...]:
     """Of a redis-server; raises ServerMissing when it does not say."""
-    said = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
-    found = re.search(r"v=(\d+)\.(\d+)\.(\d+)", said)
-    if found is None:
-        raise ServerMissing(f"{program} does not say which Redis it is: {said}")
-    return tuple(int(part) for part in found.groups())
+    output = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
+    match = re.search(r"v=(\d+)\.(\d+)\.(\d+)", output)
+    if match is None:
+        raise ServerMissing(f"{program} does not say which Redis it is: {output}")
+    return tuple(int(part) for part in match.groups())
 
 
 def _unpack_debian(name: str, root: Path) -> None:
@@ -179,9 +179,9 @@ def _download_debian(name: str, archives: Path) -> None:
 
 
 def _run(*command: str) -> None:
-    done = subprocess.run(command, check=False, capture_output=True, text=True)
-    if done.returncode != 0:
-        raise ServerMissing(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+    process = subprocess.run(command, check=False, capture_output=True, text=True)
+    if process.returncode != 0:
+        raise ServerMissing(f"{' '.join(command)} failed:\n{process.stdout}{process.stderr}")
 
 
 def _is_ours(root: Path) -> bool:

@@ -139,10 +139,10 @@ class S3Server(_Server):
         url = presign(Request("POST", f"{self.endpoint}/", 60, query), ADMIN, Scope(REGION, "sts"))
         async with httpx2.AsyncClient(verify=False) as client:
             text = (await client.post(url)).text
-        found = [
+        results = [
             re.search(rf"<{name}>([^<]+)</{name}>", text) for name in ("AccessKeyId", "SecretAccessKey", "SessionToken")
         ]
-        key, secret, token = (match[1] if match else "" for match in found)
+        key, secret, token = (match[1] if match else "" for match in results)
         assert key, text
         return Credentials(key, secret, token)
 

@@ -41,12 +41,12 @@ class ServerFailed(Exception):
 class ServerProcess:
     """A server in a directory of its own, with a port of its own; `pid` is the server's, not the warden's."""
 
-    def __init__(self, name: str, owner: pwd.struct_passwd | None, kept: Path | None = None) -> None:
-        self._kept = kept is not None
-        if kept is None:
-            kept = Path(tempfile.mkdtemp(prefix=f"callsheet-{name}-", dir=binaries.shared_directory()))
-        kept.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self.directory = kept
+    def __init__(self, name: str, owner: pwd.struct_passwd | None, folder: Path | None = None) -> None:
+        self._kept = folder is not None
+        if folder is None:
+            folder = Path(tempfile.mkdtemp(prefix=f"callsheet-{name}-", dir=binaries.shared_directory()))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.directory = folder
         self.port = free_port()
         self.pid = 0
         self._warden: subprocess.Popen[bytes] | None = None
@@ -72,7 +72,7 @@ class ServerProcess:
     def run(self, *command: str | Path) -> None:
         """Run a preparing program to its end, in the server's directory and under its account."""
         owner = self._owner
-        done = subprocess.run(
+        process = subprocess.run(
             command,
             cwd=self.directory,
             check=False,
@@ -82,8 +82,8 @@ class ServerProcess:
             group=owner.pw_gid if owner else None,
             extra_groups=[] if owner else None,
         )
-        if done.returncode != 0:
-            raise ServerFailed(f"{command[0]} failed:\n{done.stdout}{done.stderr}")
+        if process.returncode != 0:
+            raise ServerFailed(f"{command[0]} failed:\n{process.stdout}{process.stderr}")
 
     def launch(self, command: Iterable[str | Path], *, stop_signal: signal.Signals, ready: Callable[[], bool]) -> None:
         """Hand `command` to a new warden and wait until the server is `ready`."""
@@ -155,9 +155,9 @@ class ServerProcess:
     def _hear(self, word: str) -> int:
         assert self._warden is not None
         assert self._warden.stdout is not None
-        heard, _, number = self._warden.stdout.readline().decode().partition(" ")
-        if heard != word:
-            raise ServerFailed(f"not {word} but {heard or 'gone'}; the server's log:\n{self._log()}")
+        messages, _, number = self._warden.stdout.readline().decode().partition(" ")
+        if messages != word:
+            raise ServerFailed(f"not {word} but {messages or 'gone'}; the server's log:\n{self._log()}")
         return int(number)
 
     def _speaks_within(self, seconds: float) -> bool:

@@ -119,9 +119,9 @@ class PostgresServer(_Server):
 
         With `kept` it is private, too, and its files stay there for the next one.
         """
-        given = os.environ.get("CALLSHEET_TEST_POSTGRES_URL")
-        if given and not settings and kept is None:
-            return cls(given, None)
+        arguments = os.environ.get("CALLSHEET_TEST_POSTGRES_URL")
+        if arguments and not settings and kept is None:
+            return cls(arguments, None)
         programs = binaries.postgres_programs()
         with ServerProcess.prepare("postgres", binaries.account(), kept) as process:
             data = process.directory / "data"
@@ -177,9 +177,9 @@ class PostgresServer(_Server):
             "-c",
             statement,
         ]
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        if done.returncode != 0:
-            raise ServerFailed(f"{statement}: {done.stderr}")
+        process = subprocess.run(command, check=False, capture_output=True, text=True)
+        if process.returncode != 0:
+            raise ServerFailed(f"{statement}: {process.stderr}")
 
 
 class RedisServer(_Server):
@@ -203,9 +203,9 @@ class RedisServer(_Server):
 
         With `kept` it is private, too, and its files stay there for the next one.
         """
-        given = os.environ.get("CALLSHEET_TEST_REDIS_URL")
-        if given and not settings and kept is None:
-            return cls(given, None)
+        arguments = os.environ.get("CALLSHEET_TEST_REDIS_URL")
+        if arguments and not settings and kept is None:
+            return cls(arguments, None)
         with ServerProcess.prepare("redis", kept=kept) as process:
             url = f"redis://127.0.0.1:{process.port}/0"
             chosen = {

@@ -71,12 +71,12 @@ class Run(NamedTuple):
 
 def options() -> list[str]:
     """The options of `make test`, from the Makefile itself."""
-    made = subprocess.run(
+    process = subprocess.run(
         ["make", "-pn", "help"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     ).stdout
-    found = re.search(r"^SECOND_TRY := (.*)$", made, re.MULTILINE)
-    assert found
-    return re.sub(r"\$\(addprefix (.*?),(.*?)\)", _prefixed, found[1]).split()
+    match = re.search(r"^SECOND_TRY := (.*)$", process, re.MULTILINE)
+    assert match
+    return re.sub(r"\$\(addprefix (.*?),(.*?)\)", _prefixed, match[1]).split()
 
 
 def _prefixed(match: re.Match[str]) -> str:
@@ -93,7 +93,7 @@ def run(folder: Path, files: dict[str, str], *words: str) -> Run:
     plugins = [part for name in PLUGINS for part in ("-p", name)]
     command = [sys.executable, "-m", "pytest", "--import-mode=importlib", *plugins, "--rootdir", str(folder)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    done = subprocess.run(
+    process = subprocess.run(
         [*command, *options(), *words, str(folder / "tests")],
         cwd=folder,
         env={name: value for name, value in environment.items() if "XDIST" not in name},
@@ -102,47 +102,47 @@ def run(folder: Path, files: dict[str, str], *words: str) -> Run:
         check=False,
         timeout=100,
     )
-    return Run(done.returncode, done.stdout + done.stderr)
+    return Run(process.returncode, process.stdout + process.stderr)
 
 
 def test_noise_does_not_stop_a_run_and_is_told_with_its_reason(tmp_path: Path) -> None:
-    done = run(tmp_path, {"test_noise.py": NOISE.format(count=5)}, "-n", "2")
-    assert done.code == 0, done.said
-    assert len(done.told) == 5, done.said
-    assert "test_noise[3] (call): AssertionError: the machine was busy with 3" in done.said
+    process = run(tmp_path, {"test_noise.py": NOISE.format(count=5)}, "-n", "2")
+    assert process.code == 0, process.said
+    assert len(process.told) == 5, process.said
+    assert "test_noise[3] (call): AssertionError: the machine was busy with 3" in process.said
 
 
 def test_the_sixth_in_one_run_is_red(tmp_path: Path) -> None:
-    done = run(tmp_path, {"test_noise.py": NOISE.format(count=6)}, "-n", "2")
-    assert done.code == 1, done.said
-    assert re.search(r"1 failed, 5 passed, .*5 rerun", done.said.splitlines()[-1]), done.said
+    process = run(tmp_path, {"test_noise.py": NOISE.format(count=6)}, "-n", "2")
+    assert process.code == 1, process.said
+    assert re.search(r"1 failed, 5 passed, .*5 rerun", process.said.splitlines()[-1]), process.said
 
 
 def test_what_fails_twice_is_red_and_not_called_noise(tmp_path: Path) -> None:
-    done = run(tmp_path, {"test_always.py": "def test_always():\n    assert first('never') is None\n"})
-    assert (done.code, done.told) == (1, []), done.said
+    process = run(tmp_path, {"test_always.py": "def test_always():\n    assert first('never') is None\n"})
+    assert (process.code, process.told) == (1, []), process.said
 
 
 def test_where_there_is_no_noise_there_is_one_try(tmp_path: Path) -> None:
     folders = ("architecture", "differential", "docs", "kernel", "mutations", "simulation")
-    done = run(tmp_path, {f"{name}/test_noise.py": NOISE.format(count=1) for name in folders})
-    assert (done.code, done.told) == (1, []), done.said
-    assert "6 failed" in done.said.splitlines()[-1]
-    assert "rerun" not in done.said.splitlines()[-1]
+    process = run(tmp_path, {f"{name}/test_noise.py": NOISE.format(count=1) for name in folders})
+    assert (process.code, process.told) == (1, []), process.said
+    assert "6 failed" in process.said.splitlines()[-1]
+    assert "rerun" not in process.said.splitlines()[-1]
 
 
 def test_fixtures_of_every_kind_are_made_and_ended_as_for_two_tests(tmp_path: Path) -> None:
     files = {}
-    for fails, made in (("client", 1), ("call", 2), ("leaving", 2)):
-        text = FIXTURES.replace("MADE", str(made))
+    for fails, response in (("client", 1), ("call", 2), ("leaving", 2)):
+        text = FIXTURES.replace("MADE", str(response))
         for other in {"client", "call", "leaving"} - {fails}:
             text = text.replace(f'first("{other}")', "False")
         files[f"test_{fails}.py"] = text
-    done = run(tmp_path, files)
-    assert (done.code, len(done.told)) == (0, 3), done.said
+    process = run(tmp_path, files)
+    assert (process.code, len(process.told)) == (0, 3), process.said
 
 
 def test_a_second_try_has_a_time_limit_of_its_own(tmp_path: Path) -> None:
-    done = run(tmp_path, {"test_hangs.py": "def test_hangs():\n    time.sleep(60)\n"}, "--timeout", "1")
-    assert done.code == 1, done.said
-    assert re.search(r"1 failed, .*1 rerun", done.said.splitlines()[-1]), done.said
+    process = run(tmp_path, {"test_hangs.py": "def test_hangs():\n    time.sleep(60)\n"}, "--timeout", "1")
+    assert process.code == 1, process.said
+    assert re.search(r"1 failed, .*1 rerun", process.said.splitlines()[-1]), process.said

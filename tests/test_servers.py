@@ -130,10 +130,10 @@ async def test_a_given_postgres_is_used_and_never_ended(
     postgres: PostgresServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CALLSHEET_TEST_POSTGRES_URL", postgres.url())
-    with PostgresServer.start() as given:
-        url = given.create_database()
+    with PostgresServer.start() as arguments:
+        url = arguments.create_database()
         assert await ask(url, "SELECT 1") == 1
-        for forbidden in (given.kill, given.restart_immediate, given.start_again):
+        for forbidden in (arguments.kill, arguments.restart_immediate, arguments.start_again):
             with pytest.raises(NotOurServer):
                 forbidden()
     with pytest.raises(asyncpg.InvalidCatalogNameError):
@@ -145,10 +145,10 @@ async def test_a_given_redis_lends_only_its_empty_databases(monkeypatch: pytest.
         async with redis.asyncio.from_url(ours.url(2)) as client:
             await client.set("key", "not for tests")
             monkeypatch.setenv("CALLSHEET_TEST_REDIS_URL", ours.url())
-            with RedisServer.start() as given:
-                assert ours.url(2) not in {given.fresh_url() for _ in range(40)}
+            with RedisServer.start() as arguments:
+                assert ours.url(2) not in {arguments.fresh_url() for _ in range(40)}
                 with pytest.raises(NotOurServer):
-                    given.kill9()
+                    arguments.kill9()
             assert await client.get("key") == b"not for tests"
 
 
@@ -157,8 +157,8 @@ def test_servers_and_their_files_do_not_outlive_a_killed_test_process() -> None:
         [sys.executable, "-c", ORPHAN], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as tests:
         assert tests.stdout is not None
-        said = [line.split() for line in itertools.takewhile(lambda line: line != "ready\n", tests.stdout)]
-        servers = [(int(pid), Path(directory)) for pid, directory in said]
+        texts = [line.split() for line in itertools.takewhile(lambda line: line != "ready\n", tests.stdout)]
+        servers = [(int(pid), Path(directory)) for pid, directory in texts]
         assert len(servers) == 2
         assert all(psutil.pid_exists(pid) and directory.exists() for pid, directory in servers)
         tests.kill()
@@ -173,12 +173,14 @@ def until(holds: Callable[[], bool], *, timeout_s: float = 15) -> None:
         time.sleep(0.01)
 
 
-@pytest.mark.parametrize("said", ["echo 'Redis server v=5.0.14 sha=00000000:0'", "exit 127"], ids=["too old", "broken"])
+@pytest.mark.parametrize(
+    "message", ["echo 'Redis server v=5.0.14 sha=00000000:0'", "exit 127"], ids=["too old", "broken"]
+)
 def test_a_redis_of_the_machine_that_cannot_be_used_is_passed_over(
-    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     program = tmp_path / "redis-server"
-    program.write_text(f"#!/bin/sh\n{said}\n")
+    program.write_text(f"#!/bin/sh\n{message}\n")
     program.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.delenv(binaries.REDIS_VARIABLE, raising=False)

@@ -133,10 +133,10 @@ def test_plain_code_has_a_face_of_its_own(url: str) -> None:
     app.sync(app.migrate())
     job = app.sync(shout.enqueue(text="hello"))
     worker = app.worker()
-    served = threading.Thread(target=lambda: app.sync(worker.run(burst=True)))
-    served.start()
+    thread = threading.Thread(target=lambda: app.sync(worker.run(burst=True)))
+    thread.start()
     assert app.sync(job.result(timeout=60)) == "HELLO"
-    served.join(20)
+    thread.join(20)
     assert [event.type for event in app.sync_iterate(job.events())] == ["queued", "running", "done"]
     assert app.sync(job.status()) is Status.SUCCEEDED
     with pytest.raises(ResultTimeout):
@@ -160,8 +160,8 @@ def test_a_script_ends_by_itself(tmp_path: Path) -> None:
         "app.sync(app.worker().run(burst=True))\n"
         "print(app.sync(job.result(timeout=60)))\n"
     )
-    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.stdout, done.stderr, done.returncode) == ("hello you\n", "", 0)
+    process = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert (process.stdout, process.stderr, process.returncode) == ("hello you\n", "", 0)
 
 
 async def _types(events: AsyncIterator[object]) -> list[str]:

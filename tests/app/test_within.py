@@ -63,22 +63,22 @@ async def test_asyncpg(postgres: Callsheet) -> None:
         with pytest.raises(Rollback):
             async with mine.transaction():
                 await mine.execute("INSERT INTO orders VALUES (1)")
-                gone = await postgres.within(mine).enqueue(send, order=1)
+                gone_job = await postgres.within(mine).enqueue(send, order=1)
                 raise Rollback
         async with mine.transaction():
             await mine.execute("INSERT INTO orders VALUES (2)")
-            kept = await postgres.within(mine).enqueue(send, order=2, unique_key="order-2", concurrency_key="c")
+            kept_job = await postgres.within(mine).enqueue(send, order=2, unique_key="order-2", concurrency_key="c")
             same = await postgres.within(mine).enqueue(send, order=2, unique_key="order-2")
-            later = await postgres.within(mine).enqueue(send, order=3, depends_on=kept)
+            later = await postgres.within(mine).enqueue(send, order=3, depends_on=kept_job)
             with pytest.raises(JobNotFound):
-                await kept.get()  # not committed yet
+                await kept_job.get()  # not committed yet
     finally:
         await mine.close()
     with pytest.raises(JobNotFound):
-        await gone.get()
-    assert (same.id, same.created) == (kept.id, False)
+        await gone_job.get()
+    assert (same.id, same.created) == (kept_job.id, False)
     await postgres.worker().run(burst=True)
-    assert [await kept.result(), await later.result()] == [2, 3]
+    assert [await kept_job.result(), await later.result()] == [2, 3]
 
 
 async def test_without_a_transaction_there_is_nothing_to_join(postgres: Callsheet) -> None:
@@ -90,11 +90,11 @@ async def test_without_a_transaction_there_is_nothing_to_join(postgres: Callshee
         async with mine.transaction():
             with pytest.raises(DependencyNotFound):
                 await postgres.within(mine).enqueue(send, order=1, depends_on="01900000-0000-7000-8000-00000000ffff")
-            kept = await postgres.within(mine).enqueue(send, order=2)
+            kept_job = await postgres.within(mine).enqueue(send, order=2)
     finally:
         await mine.close()
     engine = await postgres.engine()
-    assert [job.job_id for job in (await engine.find(JobQuery())).jobs] == [kept.id]
+    assert [job.job_id for job in (await engine.find(JobQuery())).jobs] == [kept_job.id]
 
 
 async def test_a_worker_hears_of_it_when_the_caller_commits(postgres: Callsheet) -> None:
@@ -119,13 +119,13 @@ async def test_psycopg_plain_and_async(postgres: Callsheet) -> None:
 
     def plain() -> list[Any]:
         with psycopg.connect(postgres.database_url, row_factory=psycopg.rows.dict_row) as mine:
-            kept = postgres.within(mine).enqueue(send, order=1, idempotency_key="k", priority=3)
+            kept_job = postgres.within(mine).enqueue(send, order=1, idempotency_key="k", priority=3)
             again = postgres.within(mine).enqueue(send, order=1, idempotency_key="k", priority=3)
             many = postgres.within(mine).enqueue_many([send.new_job(order=n) for n in range(3)])
             mine.commit()
-            gone = postgres.within(mine).enqueue(send, order=9)
+            gone_job = postgres.within(mine).enqueue(send, order=9)
             mine.rollback()
-        return [kept, again, gone, *many]
+        return [kept_job, again, gone_job, *many]
 
     kept, again, gone, *many = await asyncio.to_thread(plain)
     assert again.id == kept.id
@@ -145,23 +145,23 @@ async def test_sqlite3(sqlite: Callsheet) -> None:
     with closing(sqlite3.connect(path)) as mine:
         mine.execute("CREATE TABLE orders (id int)")
         mine.execute("INSERT INTO orders VALUES (1)")
-        kept = sqlite.within(mine).enqueue(send, order=1)
+        kept_job = sqlite.within(mine).enqueue(send, order=1)
         with pytest.raises(JobNotFound):
-            await kept.get()
+            await kept_job.get()
         mine.commit()
         mine.execute("INSERT INTO orders VALUES (2)")
-        gone = sqlite.within(mine).enqueue(send, order=2)
+        gone_job = sqlite.within(mine).enqueue(send, order=2)
         mine.rollback()
         new = send.new_job(order=3)
         with pytest.raises(DuplicateJob):
-            sqlite.within(mine).enqueue_many([new, send.new_job(order=4, job_id=kept.id)])
+            sqlite.within(mine).enqueue_many([new, send.new_job(order=4, job_id=kept_job.id)])
         mine.commit()
         assert mine.execute("SELECT id FROM orders").fetchall() == [(1,)]
-    for absent in (gone.id, new.job_id):
+    for absent in (gone_job.id, new.job_id):
         with pytest.raises(JobNotFound):
             await sqlite.job(absent).get()
     await sqlite.worker().run(burst=True)
-    assert await kept.result() == 1
+    assert await kept_job.result() == 1
 
 
 async def test_what_cannot_be_joined_is_told(sqlite: Callsheet) -> None:

@@ -85,9 +85,9 @@ def _is_fixed(node: ast.AST, tables: set[str]) -> bool:
 def branches_of_lua(text: str) -> list[str]:
     """Return the lines of a script that name a contract, or compare one with what is written there."""
     code = [line.partition("--")[0].rstrip() for line in text.splitlines()]
-    named = re.compile(rf"""['"]({"|".join(CONTRACTS)})['"]""")
+    contract_in_quotes = re.compile(rf"""['"]({"|".join(CONTRACTS)})['"]""")
     compared = re.compile(r"""\bcontract\s*[~=]=\s*['"A-Z]|['"A-Z]\w*['"]?\s*[~=]=\s*(\w+\.)?contract\b""")
-    return [line for line in code if named.search(line) or compared.search(line)]
+    return [line for line in code if contract_in_quotes.search(line) or compared.search(line)]
 
 
 def test_there_are_contracts_to_look_at() -> None:
@@ -108,16 +108,16 @@ def test_no_script_branches_on_a_contract(path: Path) -> None:
 
 @pytest.mark.parametrize("name", sorted(NAMES))
 def test_a_contract_imports_no_other(name: str) -> None:
-    known, home = modules(), f"callsheet.contracts.{name}"
+    module_files, home = modules(), f"callsheet.contracts.{name}"
     others = tuple(f"callsheet.contracts.{other}" for other in NAMES - {name})
-    found = {
+    results = {
         (module, target)
-        for module, path in known.items()
+        for module, path in module_files.items()
         if f"{module}.".startswith(f"{home}.")
-        for target in imports(path, known)
+        for target in imports(path, module_files)
         if target.startswith(others)
     }
-    assert found == set()
+    assert results == set()
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from tests.architecture.sources import SRC, imports, modules
 
 def cycle(src: Path = SRC) -> list[str]:
     """Return the modules of one circle of imports; nothing where there is none."""
-    known = modules(src)
-    graph = {name: set(imports(path, known, src)) - {name} for name, path in known.items()}
+    module_files = modules(src)
+    graph = {name: set(imports(path, module_files, src)) - {name} for name, path in module_files.items()}
     try:
         graphlib.TopologicalSorter(graph).prepare()
     except graphlib.CycleError as error:

@@ -32,8 +32,8 @@ def _chromium() -> str | None:
     """The machine's, by whatever name; a stub that only says how to install one is none."""
     for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
         if (path := shutil.which(name)) is not None:
-            done = subprocess.run([path, "--version"], check=False, capture_output=True, text=True)
-            if done.returncode == 0 and re.search(r"\d+\.\d+\.\d+", done.stdout):
+            process = subprocess.run([path, "--version"], check=False, capture_output=True, text=True)
+            if process.returncode == 0 and re.search(r"\d+\.\d+\.\d+", process.stdout):
                 return path
     return None
 
@@ -44,9 +44,9 @@ async def browser() -> AsyncIterator[Browser]:
     if chromium is None:
         pytest.skip("there is no Chromium here that runs, and make could not install it")
     async with async_playwright() as playwright:
-        found = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
-        yield found
-        await found.close()
+        result = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield result
+        await result.close()
 
 
 @contextlib.asynccontextmanager

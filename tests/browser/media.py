@@ -46,13 +46,13 @@ class Media(NamedTuple):
         facts = VideoFacts(s3_thumb_path=paths.poster(video.video_id), duration_ms=1_000 * len(texts))
         await self.catalog.note(video.video_id, writer, facts)
         segments = [kit.segment(text, 1_000 * at) for at, text in enumerate(texts)]
-        found = [_entity(of, word) for of in segments for word in of.text.split()]
-        await self.catalog.replace_segments(video.video_id, writer, segments, [one for one in found if one])
+        results = [_entity(of, word) for of in segments for word in of.text.split()]
+        await self.catalog.replace_segments(video.video_id, writer, segments, [one for one in results if one])
         picture = _picture()
         await self.objects.put(paths.poster(video.video_id), picture)
         await self.objects.put(paths.frame(video.video_id, 0), picture)
-        listed = json.dumps({"frames": [{"since_ms": 0, "timestamp_ms": 0}]})
-        await self.objects.put(paths.manifest(video.video_id), listed.encode())
+        listing = json.dumps({"frames": [{"since_ms": 0, "timestamp_ms": 0}]})
+        await self.objects.put(paths.manifest(video.video_id), listing.encode())
         return video.video_id
 
     async def failed(self, message: str, **fields: Any) -> str:
@@ -80,9 +80,9 @@ def _entity(of: NewSegment, word: str) -> NewEntity | None:
 def _picture() -> bytes:
     picture = Image.new("RGB", (640, 360), (235, 238, 244))
     ImageDraw.Draw(picture).text((14, 24), "A line of text on a slide", fill=(20, 30, 60), font_size=32)
-    written = io.BytesIO()
-    picture.save(written, "JPEG")
-    return written.getvalue()
+    written_text = io.BytesIO()
+    picture.save(written_text, "JPEG")
+    return written_text.getvalue()
 
 
 @contextlib.asynccontextmanager

@@ -29,8 +29,8 @@ SCRIPT = "<img src=x onerror=\"document.title='broken'\"><script>document.title=
 @contextlib.asynccontextmanager
 async def studio_server(folder: Path, **options: Any) -> AsyncIterator[Live]:
     """A server on SQLite with all that `callsheet up` serves."""
-    chosen = {"objects_url": f"file://{folder}/objects", **options}
-    async with serving(stores.fresh_url("sqlite"), routers=ROUTERS, **chosen) as live:
+    settings = {"objects_url": f"file://{folder}/objects", **options}
+    async with serving(stores.fresh_url("sqlite"), routers=ROUTERS, **settings) as live:
         yield live
 
 
@@ -89,8 +89,8 @@ new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)))
 async def check(page: Page) -> None:
     """Everybody can use this page: axe finds nothing, and it is not wider than its window."""
     await page.evaluate(COLOURS_STAND)
-    found = await Axe().run(page)
-    assert found.violations_count == 0, found.generate_report()
+    result = await Axe().run(page)
+    assert result.violations_count == 0, result.generate_report()
     await fits(page)
 
 

@@ -56,9 +56,9 @@ class Composing(NamedTuple):
 
     async def job(self) -> Job:
         """The job as the store has it."""
-        (found,) = await self.live.engine.store.get([self.job_id])
-        assert found is not None
-        return found
+        (job,) = await self.live.engine.store.get([self.job_id])
+        assert job is not None
+        return job
 
     async def settle(self, *settlements: Settlement) -> None:
         """Write what a worker would."""
@@ -79,9 +79,9 @@ async def composing(folder: Path, browser: Browser) -> AsyncIterator[Composing]:
         before(live.url) as proxy,
         signed_in(browser, proxy.url, "/studio/compose") as page,
     ):
-        asked: list[str] = []
-        page.on("request", lambda request: asked.append(_path_of(request)))
-        yield Composing(page, live, proxy, asked)
+        requests: list[str] = []
+        page.on("request", lambda request: requests.append(_path_of(request)))
+        yield Composing(page, live, proxy, requests)
 
 
 def _path_of(request: Request) -> str:
@@ -91,61 +91,61 @@ def _path_of(request: Request) -> str:
 async def test_percent_message_and_warnings_come_live_over_the_contracts_stream(
     tmp_path: Path, browser: Browser
 ) -> None:
-    async with composing(tmp_path, browser) as made:
-        page, shown = made.page, made.page.locator("[data-live]")
+    async with composing(tmp_path, browser) as run:
+        page, live_view = run.page, run.page.locator("[data-live]")
         await page.get_by_role("button", name="Make the video").click()
-        await expect(shown).to_contain_text("Waits for a worker")
-        await made.claim()
-        await made.reach("Script")
-        await made.settle(commands.advance(await made.job(), "Voice"))
-        await made.settle(commands.progress(await made.job(), 22, f"scene 3 {SCRIPT}"))
-        await expect(shown.locator(".progresshead")).to_contain_text("22 %")
-        await expect(shown.locator("[data-message]")).to_have_text(f"scene 3 {SCRIPT}")
-        await expect(shown.locator("[aria-current=step]")).to_contain_text("Voice")
+        await expect(live_view).to_contain_text("Waits for a worker")
+        await run.claim()
+        await run.reach("Script")
+        await run.settle(commands.advance(await run.job(), "Voice"))
+        await run.settle(commands.progress(await run.job(), 22, f"scene 3 {SCRIPT}"))
+        await expect(live_view.locator(".progresshead")).to_contain_text("22 %")
+        await expect(live_view.locator("[data-message]")).to_have_text(f"scene 3 {SCRIPT}")
+        await expect(live_view.locator("[aria-current=step]")).to_contain_text("Voice")
         await expect(page.get_by_role("progressbar")).to_have_attribute("aria-valuenow", "22")
-        made.proxy.cut_all()
-        await expect(shown.locator("[data-connection]")).to_contain_text("trying again in 1 s")
-        await made.settle(
-            commands.note(await made.job(), NewEvent("warning", "Voice", json.dumps({"message": f"no voice {SCRIPT}"})))
+        run.proxy.cut_all()
+        await expect(live_view.locator("[data-connection]")).to_contain_text("trying again in 1 s")
+        await run.settle(
+            commands.note(await run.job(), NewEvent("warning", "Voice", json.dumps({"message": f"no voice {SCRIPT}"})))
         )
-        await expect(shown.locator(".warnings li")).to_have_text([f"no voice {SCRIPT}"])
-        await expect(shown.locator("[data-message]")).to_have_text(f"scene 3 {SCRIPT}")
-        await expect(shown.locator("[data-connection]")).to_be_hidden()
+        await expect(live_view.locator(".warnings li")).to_have_text([f"no voice {SCRIPT}"])
+        await expect(live_view.locator("[data-message]")).to_have_text(f"scene 3 {SCRIPT}")
+        await expect(live_view.locator("[data-connection]")).to_be_hidden()
         await check_in_all_looks(page, "compose-live")
-        await made.settle(commands.advance(await made.job(), "Visuals"))
-        await expect(shown.locator("[data-message]")).to_have_text("Pictures")  # "scene 3" was said of the voice
-        await made.live.done(await made.job())
+        await run.settle(commands.advance(await run.job(), "Visuals"))
+        await expect(live_view.locator("[data-message]")).to_have_text("Pictures")  # "scene 3" was said of the voice
+        await run.live.done(await run.job())
         await expect(page.locator("video.player")).to_be_visible()
         await expect(page.locator(".warnings li")).to_have_count(1)
-        reads = [path for path in made.asked if path == f"GET /jobs/{made.job_id}"]
-        streams = [path for path in made.asked if path == f"GET /jobs/{made.job_id}/events"]
+        reads = [path for path in run.asked if path == f"GET /jobs/{run.job_id}"]
+        streams = [path for path in run.asked if path == f"GET /jobs/{run.job_id}/events"]
         assert (len(reads), len(streams)) == (1, 2)  # the end, and one stream that was cut once
         assert await page.title() != "broken"
 
 
 async def test_what_failed_or_was_cancelled_is_resumed_from_the_page(tmp_path: Path, browser: Browser) -> None:
-    async with composing(tmp_path, browser) as made:
-        page, resume = made.page, made.page.get_by_role("button", name="Resume")
+    async with composing(tmp_path, browser) as run:
+        page, resume = run.page, run.page.get_by_role("button", name="Resume")
         await page.get_by_role("button", name="Make the video").click()
-        await made.claim()
-        await made.reach("Script", "Voice")
-        failed = made.job_id
-        await made.settle(commands.dead_letter(await made.job(), JobError("broke", f"no disk {SCRIPT}")))
+        await run.claim()
+        await run.reach("Script", "Voice")
+        failed_id = run.job_id
+        await run.settle(commands.dead_letter(await run.job(), JobError("broke", f"no disk {SCRIPT}")))
         await expect(page.locator(".note[data-tone=bad]")).to_contain_text(f"no disk {SCRIPT}")
         await expect(page.locator(".note[data-tone=bad]")).to_contain_text("goes on after the voice")
         await expect(page.locator(".track [data-how=bad]")).to_have_count(1)
         await check_in_all_looks(page, "compose-failed")
         await resume.focus()
         await page.keyboard.press("Enter")
-        await page.wait_for_url(lambda url: "job=" in url and failed not in url)
+        await page.wait_for_url(lambda url: "job=" in url and failed_id not in url)
         await expect(page.locator(".stage")).to_be_focused()
-        await made.claim()
-        await made.settle(commands.advance(await made.job(), "Visuals"))
+        await run.claim()
+        await run.settle(commands.advance(await run.job(), "Visuals"))
         await expect(page.locator(".track [aria-current=step]")).to_contain_text("Pictures")
         await page.get_by_role("button", name="Cancel").click()
         await expect(page.locator("[data-message]")).to_have_text("Told to stop")
-        await until(lambda: _is_told(made))
-        await made.settle(commands.cancel(await made.job()))
+        await until(lambda: _is_told(run))
+        await run.settle(commands.cancel(await run.job()))
         await expect(page.locator(".stage > .note")).to_contain_text("It was canceled")
         await expect(page.locator(".stage > .note[data-tone=bad]")).to_have_count(0)
         await expect(page.locator(".track [data-how=off]")).to_contain_text("Pictures")
@@ -161,40 +161,40 @@ async def _is_told(made: Composing) -> bool:
 async def test_nothing_is_resumed_where_nothing_was_made_or_by_who_may_only_look(
     tmp_path: Path, browser: Browser
 ) -> None:
-    async with composing(tmp_path, browser) as made:
-        page = made.page
+    async with composing(tmp_path, browser) as run:
+        page = run.page
         await page.get_by_role("button", name="Make the video").click()
-        await made.claim()
-        await made.settle(commands.dead_letter(await made.job(), JobError("broke", "line 1 is empty")))
+        await run.claim()
+        await run.settle(commands.dead_letter(await run.job(), JobError("broke", "line 1 is empty")))
         await expect(page.locator(".note[data-tone=bad]")).to_contain_text("Change the script")
         assert await page.get_by_role("button", name="Resume").count() == 0  # it would have come with the note
         await page.get_by_role("button", name="Make the video").click()
-        await made.claim()
-        await made.reach("Script")
-        await made.settle(commands.dead_letter(await made.job(), JobError("broke", "no disk")))
+        await run.claim()
+        await run.reach("Script")
+        await run.settle(commands.dead_letter(await run.job(), JobError("broke", "no disk")))
         await expect(page.get_by_role("button", name="Resume")).to_be_visible()
-        reader = await made.live.text(scopes=["jobs:read"])
-        async with signed_in(browser, made.proxy.url, f"/studio/compose?job={made.job_id}", key=reader) as looking:
+        reader = await run.live.text(scopes=["jobs:read"])
+        async with signed_in(browser, run.proxy.url, f"/studio/compose?job={run.job_id}", key=reader) as looking:
             await expect(looking.locator(".note[data-tone=bad]")).to_contain_text("no disk")
             assert await looking.get_by_role("button", name="Resume").count() == 0
 
 
 async def test_a_server_that_stays_away_is_told_and_its_return_is_noticed(tmp_path: Path, browser: Browser) -> None:
-    async with composing(tmp_path, browser) as made:
-        page, live_view = made.page, made.page.locator("[data-live]")
+    async with composing(tmp_path, browser) as run:
+        page, live_view = run.page, run.page.locator("[data-live]")
         await page.get_by_role("button", name="Make the video").click()
-        await made.claim()
-        await made.settle(commands.advance(await made.job(), "Voice"))
-        await made.settle(commands.progress(await made.job(), 22, "scene 3"))
+        await run.claim()
+        await run.settle(commands.advance(await run.job(), "Voice"))
+        await run.settle(commands.progress(await run.job(), 22, "scene 3"))
         await expect(live_view).to_contain_text("22 %")
         await page.clock.install()
-        made.proxy.lead_to("http://127.0.0.1:9")
-        made.proxy.cut_all()
+        run.proxy.lead_to("http://127.0.0.1:9")
+        run.proxy.cut_all()
         await until(lambda: _later(page, ".stage .state.bad"))
         await expect(page.locator(".stage .state.bad")).to_contain_text("The server does not answer")
         await expect(page.get_by_role("button", name="Try again")).to_be_visible()
         assert await page.locator(".banner:not([hidden])").count() == 1
-        made.proxy.lead_to(made.live.url)
+        run.proxy.lead_to(run.live.url)
         await until(lambda: _later(page, ".banner[hidden]"))  # by now everybody was told
         assert await live_view.count() == 1
         await expect(live_view).to_contain_text("22 %")
@@ -220,8 +220,8 @@ FRAMES = """async () => {
 
 
 async def test_progress_is_drawn_once_in_a_frame(tmp_path: Path, browser: Browser) -> None:
-    async with composing(tmp_path, browser) as made:
-        assert await made.page.evaluate(FRAMES) == [1, 50]
+    async with composing(tmp_path, browser) as run:
+        assert await run.page.evaluate(FRAMES) == [1, 50]
 
 
 async def begin(page: Page, script: str) -> None:
@@ -267,11 +267,11 @@ async def test_a_job_is_cancelled_at_forty_percent_and_resumed(
         assert not Folders().exists(job_id)
         await page.get_by_role("button", name="Resume").click()
         await page.wait_for_url(lambda url: "job=" in url and job_id not in url)
-        resumed = page.url.partition("job=")[2]
-        async for _ in media.live.engine.watch(resumed):
+        resumed_job = page.url.partition("job=")[2]
+        async for _ in media.live.engine.watch(resumed_job):
             pass  # to its end, however busy the machine is
         await expect(page.locator("video.player")).to_be_visible(timeout=PATIENCE_MS)
-        (new,) = await media.live.engine.store.get([resumed])
+        (new,) = await media.live.engine.store.get([resumed_job])
         assert new is not None
         assert new.status is Status.SUCCEEDED
         assert "Script" not in json.loads(new.result or "{}")["ran"]

@@ -63,8 +63,8 @@ class Followed(NamedTuple):
 
     async def now(self) -> dict[str, Any]:
         """What the page has noted so far."""
-        found: dict[str, Any] = await self.page.evaluate("window.followed")
-        return found
+        by_name: dict[str, Any] = await self.page.evaluate("window.followed")
+        return by_name
 
     async def shows(self, fact: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
         """Wait for a fact of what the page has noted."""
@@ -124,7 +124,7 @@ async def followed(live: Live, browser: Browser) -> AsyncIterator[Followed]:
 async def test_a_silent_connection_is_given_up_and_goes_on_where_it_was(live: Live, browser: Browser) -> None:
     async with followed(live, browser) as job:
         await job.warn("one")
-        heard = await job.hears("one")
+        event = await job.hears("one")
         job.proxy.mute_streams()
         await job.warn("two")
         assert await job.pass_ms(SILENCE_MS - 100) == 1
@@ -140,7 +140,7 @@ async def test_a_silent_connection_is_given_up_and_goes_on_where_it_was(live: Li
         assert over["events"][-1]["type"] == "job-completed"
         first, second = queries(over)
         assert first["window"] == second["window"]
-        assert second["lastEventId"] == [next(e["id"] for e in heard["events"] if e["type"] == "warning")]
+        assert second["lastEventId"] == [next(e["id"] for e in event["events"] if e["type"] == "warning")]
 
 
 async def test_a_keepalive_is_a_sign_of_life(live: Live, browser: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,9 +25,9 @@ async def live(tmp_path: Path) -> AsyncIterator[Live]:
 
 
 async def fresh(live: Live, job: Job) -> Job:
-    (found,) = await live.engine.store.get([job.job_id])
-    assert found is not None
-    return found
+    (stored_job,) = await live.engine.store.get([job.job_id])
+    assert stored_job is not None
+    return stored_job
 
 
 async def test_a_job_is_followed_through_its_stages_to_its_end(live: Live, browser: Browser) -> None:

@@ -64,7 +64,7 @@ async def test_rows_change_where_they_stand_and_new_ones_wait_behind_a_button(li
         rows = page.locator("[data-row]")
         await expect(rows).to_have_count(2)
         await live.engine.settle([commands.advance(job, "reading")])
-        (job,) = [found for found in await live.engine.store.get([job.job_id]) if found is not None]
+        (job,) = [stored_job for stored_job in await live.engine.store.get([job.job_id]) if stored_job is not None]
         await live.engine.settle([commands.progress(job, 42)])
         await expect(rows.nth(1)).to_contain_text("42 % · reading")
         await put(live, "new one")

@@ -36,9 +36,9 @@ async def composed(live: Live, stage: str) -> Job:
     """A running job of contract 004 in a stage."""
     job = await run(live, "compose", contract="aura")
     await live.engine.settle([commands.advance(job, stage)])
-    (found,) = await live.engine.store.get([job.job_id])
-    assert found is not None
-    return found
+    (stored_job,) = await live.engine.store.get([job.job_id])
+    assert stored_job is not None
+    return stored_job
 
 
 async def pills(page: Page) -> list[str]:
@@ -117,7 +117,7 @@ async def test_both_ends_of_the_attempts_scale_differ(live: Live, browser: Brows
 async def test_the_list_shows_progress_on_a_phone(live: Live, browser: Browser) -> None:
     job = await run(live, "transcode")
     await live.engine.settle([commands.advance(job, "reading")])
-    (job,) = [found for found in await live.engine.store.get([job.job_id]) if found is not None]
+    (job,) = [stored_job for stored_job in await live.engine.store.get([job.job_id]) if stored_job is not None]
     await live.engine.settle([commands.progress(job, 42)])
     await put(live, "waits")
     async with signed_in(browser, live.url, "/studio/jobs", width=390) as page:
@@ -146,7 +146,7 @@ async def test_a_live_jobs_stages_have_plain_words_and_move_as_they_come(live: L
         ):
             await live.engine.settle([commands.advance(job, stage)])  # the page reads it twice at its own beginning
             await expect(now).to_contain_text(word, timeout=20_000)
-            (job,) = [found for found in await live.engine.store.get([job.job_id]) if found is not None]
+            (job,) = [stored_job for stored_job in await live.engine.store.get([job.job_id]) if stored_job is not None]
         await live.engine.settle([commands.progress(job, 27, "scene 4 of 12: the harbour at dawn, read aloud")])
         await expect(page.locator(".figure-small")).to_have_text("27 %")
         lines = "(one) => one.offsetHeight / Number.parseFloat(getComputedStyle(one).lineHeight)"

@@ -48,9 +48,9 @@ async def _upload_what_is_no_video(page: Page, folder: Path) -> None:
     await page.get_by_role("button", name="Add videos").click()
     await page.locator("dialog input[type=file]").set_input_files(wrong)
     await page.locator("dialog").get_by_role("button", name="Upload").click()
-    failed = page.locator(".film[data-status=failed]")
-    await expect(failed).to_contain_text("notes.mp4", timeout=PATIENCE_MS)
-    await expect(failed.locator(".film-error")).not_to_be_empty()
+    failed_film = page.locator(".film[data-status=failed]")
+    await expect(failed_film).to_contain_text("notes.mp4", timeout=PATIENCE_MS)
+    await expect(failed_film.locator(".film-error")).not_to_be_empty()
 
 
 async def _watch(page: Page) -> None:
@@ -77,9 +77,9 @@ async def _watch(page: Page) -> None:
     await expect(page.locator(".texts [data-state=empty]")).to_be_visible()
     await page.get_by_label("Only texts with").select_option("")
     for kind in ("VTT", "SRT", "CSV", "JSON"):
-        async with page.expect_download() as got:
+        async with page.expect_download() as download:
             await page.get_by_role("link", name=kind).click()
-        assert "Winter river" in Path(await (await got.value).path()).read_text()
+        assert "Winter river" in Path(await (await download.value).path()).read_text()
 
 
 def _hls(page: Page) -> str:
@@ -96,9 +96,9 @@ async def _cut(page: Page) -> None:
     await page.get_by_role("button", name="Cut a clip").click()
     cut = page.locator(".clip-row[data-status=done]")
     await expect(cut).to_be_visible(timeout=PATIENCE_MS)
-    async with page.expect_download() as got:
+    async with page.expect_download() as download:
         await cut.get_by_role("link", name="Download").click()
-    assert Path(await (await got.value).path()).read_bytes()[4:8] == b"ftyp"
+    assert Path(await (await download.value).path()).read_bytes()[4:8] == b"ftyp"
 
 
 async def _delete(page: Page) -> None:
@@ -116,12 +116,12 @@ async def _delete(page: Page) -> None:
 async def test_an_upload_that_is_cut_off_goes_on(tmp_path: Path, browser: Browser) -> None:
     film = tiny_film(tmp_path)
     async with media_server(tmp_path) as media, signed_in(browser, media.live.url, "/studio/videos") as page:
-        asked: list[str] = []
+        requests: list[str] = []
         seen = asyncio.Event()
 
         async def refuse(route: Route) -> None:
-            asked.append(route.request.method)
-            if len(asked) == 1:
+            requests.append(route.request.method)
+            if len(requests) == 1:
                 return await route.abort("connectionreset")
             await seen.wait()
             return await route.continue_()
@@ -132,7 +132,7 @@ async def test_an_upload_that_is_cut_off_goes_on(tmp_path: Path, browser: Browse
         seen.set()
         await expect(page.locator(".film[data-status=queued]")).to_be_visible()
         await expect(page.locator(".sending")).to_have_count(0)
-        assert (asked, len(await media.ids())) == (["PUT", "PUT"], 1)
+        assert (requests, len(await media.ids())) == (["PUT", "PUT"], 1)
 
 
 async def test_an_upload_that_was_stopped_goes_on_with_the_same_file(tmp_path: Path, browser: Browser) -> None:
@@ -272,9 +272,9 @@ async def _entities_and_pages(page: Page) -> None:
 async def _odd_strings(page: Page) -> None:
     words = page.get_by_label("Words on screen")
     for text in ('"budget plan', "budget AND (plan OR *) NOT ^x:y", "-budget", "' OR 1=1; --", "%_\\", SCRIPT):
-        async with page.expect_response(partial(_asks, text)) as got:
+        async with page.expect_response(partial(_asks, text)) as response_info:
             await words.fill(text)
-        assert (await got.value).status == 200, text
+        assert (await response_info.value).status == 200, text
     await words.fill("🎬")
     await expect(page.locator("[data-hit], [data-state=empty]").first).to_be_visible()
     await words.evaluate("input => { input.value = 'wort '.repeat(2000); input.form.requestSubmit(); }")
@@ -282,8 +282,8 @@ async def _odd_strings(page: Page) -> None:
 
 
 def _asks(text: str, answer: Response) -> bool:
-    asked = httpx2.URL(answer.url)
-    return asked.path == "/search" and asked.params["q"] == text
+    request = httpx2.URL(answer.url)
+    return request.path == "/search" and request.params["q"] == text
 
 
 SHORT = f"""---

@@ -133,7 +133,7 @@ async def test_an_endpoint_lives_from_its_secret_to_its_end(live: Live, browser:
         held = one.get_by_role("button", name="New secret")
         await held.focus()
         for _ in range(2):  # it looks again, and draws nothing anew
-            async with page.expect_response(lambda told: "/destinations" in told.url):
+            async with page.expect_response(lambda report: "/destinations" in report.url):
                 pass
         await expect(held).to_be_focused()
         await press(page, "Delete", "Delete it")
@@ -169,9 +169,9 @@ async def test_deliveries_are_looked_into_and_sent_again(live: Live, browser: Br
                 await page.get_by_role("combobox", name="Deliveries").select_option("dead_letter")
                 await page.wait_for_url("**/webhooks?status=dead_letter")
                 await expect(page.locator("[data-state=empty]")).to_contain_text("None of these")
-                async with page.expect_response("**/v1/webhooks/deliveries/replay") as got:
+                async with page.expect_response("**/v1/webhooks/deliveries/replay") as response_info:
                     await press(page, "Send all that were given up", "Send them")
-                assert await (await got.value).json() == {"replayed": 0, "more": False}
+                assert await (await response_info.value).json() == {"replayed": 0, "more": False}
 
 
 async def test_a_destination_that_is_left_alone_is_told(live: Live, browser: Browser) -> None:
@@ -179,17 +179,17 @@ async def test_a_destination_that_is_left_alone_is_told(live: Live, browser: Bro
     for _ in range(10):
         await health.record(Destination("", "https://down.example.org"), ok=False, now=now)
     async with signed_in(browser, live.url, "/studio/webhooks") as page:
-        told = page.locator(".note[data-tone=bad]")
-        await expect(told).to_contain_text("https://down.example.org")
-        await expect(told).to_contain_text("10 failures in a row. It is left alone until")
+        note = page.locator(".note[data-tone=bad]")
+        await expect(note).to_contain_text("https://down.example.org")
+        await expect(note).to_contain_text("10 failures in a row. It is left alone until")
         await check_on_a_phone(page, "left-alone")
 
 
 async def test_no_replay_is_offered_where_none_is_possible(live: Live, browser: Browser) -> None:
-    keyed = await dead(live, "500", contract="euterpe", concurrency_key="k", concurrency_limit=5)
+    keyed_id = await dead(live, "500", contract="euterpe", concurrency_key="k", concurrency_limit=5)
     other = await dead(live, "500", contract="euterpe")
     async with signed_in(browser, live.url, "/studio/dead-letters") as page:
-        for job_id, count in ((keyed, 0), (other, 1)):
+        for job_id, count in ((keyed_id, 0), (other, 1)):
             await page.locator(f"[data-row='{job_id}']").get_by_role("button", name="Inspect").click()
             await expect(page.locator("dialog pre")).to_be_visible()
             await expect(page.locator("dialog").get_by_role("button", name="Replay")).to_have_count(count)
@@ -216,9 +216,9 @@ async def test_a_worker_is_invited_drained_and_revoked(live: Live, browser: Brow
         late = {"enrolment_token": withdrawn, "worker_name": "gpu-0"}
         assert (await live.bare().post("/internal/worker/enroll", json=late)).status_code == 401
         body = {"enrolment_token": token, "worker_name": "gpu-1", "labels": ["gpu"]}
-        enrolled = (await live.bare().post("/internal/worker/enroll", json=body)).json()
+        worker = (await live.bare().post("/internal/worker/enroll", json=body)).json()
         await check_open_invitations(page, live)
-        row = page.locator(f"[data-row='{enrolled['worker_id']}']")
+        row = page.locator(f"[data-row='{worker['worker_id']}']")
         await expect(row).to_contain_text("media, gpu")
         await check_in_all_looks(page, "workers")
         await row.get_by_role("button", name="Drain").click()
@@ -236,8 +236,8 @@ async def check_open_invitations(page: Page, live: Live) -> None:
     card = page.get_by_role("region", name="Invitations")
     await expect(card).to_be_hidden()
     body = {"queues": ["media"], "tenants": ["acme"], "uses": 3}
-    made = (await live.client.post("/v1/workers/enrolments", json=body)).json()
-    row = card.locator(f"[data-row='{made['enrolment_id']}']")
+    reply = (await live.client.post("/v1/workers/enrolments", json=body)).json()
+    row = card.locator(f"[data-row='{reply['enrolment_id']}']")
     await expect(row).to_contain_text("acme")
     await check_in_all_looks(page, "invitations")
     await row.get_by_role("button", name="Take it back").click()
@@ -278,12 +278,12 @@ async def test_the_policy_names_the_storage_that_uploads_go_to(live: Live) -> No
     assert (await policy())["connect-src"] == "'self'"
     bucket = Bucket("films", "https://user:word@s3.example.org:9000/below", "us-east-1")
     live.state.objects = S3Objects(bucket, HeldCredentials(Credentials("key", "a-secret")))
-    found = await policy()
-    assert found["connect-src"] == "'self' https://s3.example.org:9000"
-    assert found["media-src"] == "'self' https://s3.example.org:9000 blob:"
-    assert found["script-src"] == "'self'"
-    signed = await live.state.objects.sign_put("a", 60)
-    assert signed.url.startswith("https://")
+    result = await policy()
+    assert result["connect-src"] == "'self' https://s3.example.org:9000"
+    assert result["media-src"] == "'self' https://s3.example.org:9000 blob:"
+    assert result["script-src"] == "'self'"
+    signed_url = await live.state.objects.sign_put("a", 60)
+    assert signed_url.url.startswith("https://")
     live.state.objects = S3Objects(Bucket("films", "", "eu-west-1"), HeldCredentials(Credentials("key", "a-secret")))
     assert (await policy())["connect-src"] == "'self' https://films.s3.eu-west-1.amazonaws.com"
     assert (await live.state.objects.sign_put("a", 60)).url.startswith("https://films.s3.eu-west-1.amazonaws.com/")

@@ -46,22 +46,22 @@ class Node:
         self._process.stdin.write(json.dumps({"verb": verb, **more}).encode() + b"\n")
         events: list[dict[str, Any]] = []
         while line := await self._process.stdout.readline():
-            told = json.loads(line)
-            if "event" not in told:
-                return Outcome(events, told.get("result"), told.get("error"))
-            events.append(told["event"])
+            record = json.loads(line)
+            if "event" not in record:
+                return Outcome(events, record.get("result"), record.get("error"))
+            events.append(record["event"])
             if on_event is not None:
-                on_event(told["event"])
+                on_event(record["event"])
         raise AssertionError("node ended")
 
 
 @contextlib.asynccontextmanager
 async def driven(url: str, key: str = "", **patience: int) -> AsyncIterator[Node]:
     """A process with a client of the server at a URL."""
-    given = json.dumps({"url": url, "apiKey": key, "patience": {**QUICK, **patience}})
+    arguments = json.dumps({"url": url, "apiKey": key, "patience": {**QUICK, **patience}})
     program, _ = node()
     process = await asyncio.create_subprocess_exec(
-        str(program), str(DRIVER), given, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=LINE_BYTES
+        str(program), str(DRIVER), arguments, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=LINE_BYTES
     )
     try:
         yield Node(process)

@@ -26,7 +26,7 @@ async def test_a_repeated_event_is_dropped_and_half_an_event_does_not_count() ->
     async with scripted(*answers) as server, driven(server.url) as node:
         outcome = await node.ask("watch", job="j")
     assert [found["seq"] for found in outcome.events] == [1, 2, 3, 4, 5]
-    assert [asked.headers.get("last-event-id") for asked in server.asked] == [None, "1000-2"]
+    assert [request.headers.get("last-event-id") for request in server.asked] == [None, "1000-2"]
 
 
 async def test_of_many_jobs_a_repeated_event_is_dropped_and_a_reset_tells_of_each() -> None:
@@ -43,7 +43,7 @@ async def test_of_many_jobs_a_repeated_event_is_dropped_and_a_reset_tells_of_eac
         ("k", 9),
         ("j", 8),
     ]
-    assert [asked.headers.get("last-event-id") for asked in server.asked] == [None, "1000-2", "1000-3"]
+    assert [request.headers.get("last-event-id") for request in server.asked] == [None, "1000-2", "1000-3"]
 
 
 async def test_silence_is_given_up() -> None:
@@ -82,7 +82,7 @@ async def test_retry_after_is_kept_by_streams_and_requests() -> None:
     ):
         assert (await node.ask("watch", job="j")).types == ["done"]
         assert (await node.ask("get", job="j")).result["status"] == "done"
-    first, second, third, fourth = (asked.at for asked in server.asked)
+    first, second, third, fourth = (request.at for request in server.asked)
     assert second - first >= 0.99
     assert fourth - third >= 0.99
 
@@ -90,7 +90,7 @@ async def test_retry_after_is_kept_by_streams_and_requests() -> None:
 async def test_a_new_job_is_asked_for_again_with_the_same_key() -> None:
     async with scripted(CUT, problem(502, "bad_gateway"), RECEIPT) as server, driven(server.url) as node:
         assert (await node.ask("create", task="chat", payload={})).result["job_id"] == "j"
-    keys = {asked.headers["idempotency-key"] for asked in server.asked}
+    keys = {request.headers["idempotency-key"] for request in server.asked}
     assert (len(server.asked), len(keys), len(keys.pop())) == (3, 1, 32)
 
 

@@ -20,16 +20,16 @@ NOBODY = "00000000-0000-7000-8000-000000000000"
 
 async def test_jobs_are_created_read_listed_and_canceled(idle: ServerState) -> None:
     async with driven(idle.url, ADMIN) as node:
-        made = (await node.ask("create", task="embed", payload={"input": "ü"}, options={"ttlS": 60})).result
-        assert (made["task"], made["status"], made["ttl_s"]) == ("embed", "queued", 60)
-        job = (await node.ask("get", job=made["job_id"])).result
+        result = (await node.ask("create", task="embed", payload={"input": "ü"}, options={"ttlS": 60})).result
+        assert (result["task"], result["status"], result["ttl_s"]) == ("embed", "queued", 60)
+        job = (await node.ask("get", job=result["job_id"])).result
         assert (job["payload"], job["status"]) == ({"input": "ü"}, "queued")
         second = (await node.ask("create", task="embed", payload={"input": "b"})).result
         page = (await node.ask("list", filter={"limit": 1, "status": "queued"})).result
         assert [job["job_id"] for job in page["jobs"]] == [second["job_id"]]
         rest = (await node.ask("list", filter={"cursor": page["next"], "task": None, "queue": ""})).result
-        assert ([job["job_id"] for job in rest["jobs"]], rest["next"]) == ([made["job_id"]], None)
-        canceled = (await node.ask("cancel", job=made["job_id"], reason="enough")).result
+        assert ([job["job_id"] for job in rest["jobs"]], rest["next"]) == ([result["job_id"]], None)
+        canceled = (await node.ask("cancel", job=result["job_id"], reason="enough")).result
         assert canceled["status"] == "canceled"
 
 
@@ -89,15 +89,15 @@ async def test_all_jobs_can_be_watched_until_the_page_leaves(idle: ServerState, 
 async def test_a_server_may_restart_in_the_middle() -> None:
     url = stores.fresh_url("sqlite")
     async with contextlib.AsyncExitStack() as stack:
-        heard = asyncio.Event()
+        was_heard = asyncio.Event()
         async with serving(url) as live:
             site = ServerState(live)
             await stack.enter_async_context(at_work(site))
             proxy = await stack.enter_async_context(before(live.url))
             node = await stack.enter_async_context(driven(proxy.url, ADMIN))
             job_id = (await node.ask("create", task="chat", payload={"prompt": "gate 20"})).result["job_id"]
-            watching = asyncio.create_task(node.ask("watch", lambda _: heard.set(), job=job_id))
-            await heard.wait()
+            watching = asyncio.create_task(node.ask("watch", lambda _: was_heard.set(), job=job_id))
+            await was_heard.wait()
         async with serving(url) as live:
             proxy.lead_to(live.url)
             site.gate.set()

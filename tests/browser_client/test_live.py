@@ -48,10 +48,10 @@ async def test_the_backoff_is_the_contracts(live: Live) -> None:
 async def test_a_message_is_of_its_stage(live: Live) -> None:
     report = {"step": "Voice", "phase": "tts", "progressPct": 35, "message": "scene 7 of 7"}
     completed = {"step": "Voice", "phase": "tts", "status": "completed"}
-    started = {"step": "Visuals", "phase": "visuals", "status": "started"}
+    started_job = {"step": "Visuals", "phase": "visuals", "status": "started"}
     events = [
         {"id": "", "type": name, "data": data}
-        for name, data in (("step-progress", report), ("step-status", completed), ("step-status", started))
+        for name, data in (("step-progress", report), ("step-status", completed), ("step-status", started_job))
     ]
     async with driven(live.url, ADMIN) as node:
         assert (await node.ask("merge", events=events[:2])).result["message"] == "scene 7 of 7"
@@ -85,12 +85,12 @@ async def test_a_stream_that_is_cut_goes_on_where_it_was(live: Live) -> None:
         await live.engine.settle([commands.progress(job, 88), commands.succeed(job, '{"video":1}')])
         proxy.budget = lambda: None
         proxy.cut_all()
-        found = await asyncio.wait_for(following, 60)
-    assert [e["data"]["message"] for e in found.events if e["type"] == "warning"] == [str(m) for m in range(1, n + 1)]
-    assert len(set(found.ids)) == len(found.ids)
-    state = found.result["state"]
+        result = await asyncio.wait_for(following, 60)
+    assert [e["data"]["message"] for e in result.events if e["type"] == "warning"] == [str(m) for m in range(1, n + 1)]
+    assert len(set(result.ids)) == len(result.ids)
+    state = result.result["state"]
     assert (state["status"], state["percent"], state["output"]) == ("Done", 100, {"video": 1})
-    assert set(found.result["paused"]) <= {1000, 2000, 4000, 8000, 16000}
+    assert set(result.result["paused"]) <= {1000, 2000, 4000, 8000, 16000}
 
 
 async def test_what_is_final_is_not_tried_again(live: Live) -> None:

@@ -38,11 +38,11 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def catalog(url: str) -> AsyncIterator[Catalog]:
     """A catalogue that is migrated, empty and open."""
-    opened = open_catalog(url)
-    await opened.migrate()
-    await opened.open()
-    if isinstance(opened, PostgresCatalog):
-        async with opened._db._session() as session:
+    catalog_here = open_catalog(url)
+    await catalog_here.migrate()
+    await catalog_here.open()
+    if isinstance(catalog_here, PostgresCatalog):
+        async with catalog_here._db._session() as session:
             await session.execute(EMPTY)
-    yield opened
-    await opened.close()
+    yield catalog_here
+    await catalog_here.close()

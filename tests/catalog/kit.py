@@ -30,14 +30,14 @@ def video(**fields: Any) -> Video:
     """A video that is Ann's, unless it is said otherwise; ids are in no order."""
     video_id = fields.pop("video_id", None) or str(uuid.uuid4())
     path = f"videos/original/{video_id}/master.mp4"
-    told = {"owner_id": "ann", "team_id": None, "title": "Holiday", "status": VideoStatus.QUEUED, **fields}
-    return Video(video_id, s3_original_path=path, **told)
+    defaults = {"owner_id": "ann", "team_id": None, "title": "Holiday", "status": VideoStatus.QUEUED, **fields}
+    return Video(video_id, s3_original_path=path, **defaults)
 
 
 def segment(text: str, at: int = 0, **fields: Any) -> NewSegment:
     """A text that is on screen for a second."""
     normal = " ".join(text.casefold().split())
-    told: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "segment_id": f"s{next(_numbers)}",
         "t_start": at,
         "t_end": at + 1_000,
@@ -50,7 +50,7 @@ def segment(text: str, at: int = 0, **fields: Any) -> NewSegment:
         text=text,
         normalized_text=normal,
         text_hash=hashlib.sha256(normal.encode("utf-8", "replace")).hexdigest(),
-        **told,
+        **defaults,
     )
 
 
@@ -60,7 +60,7 @@ def entity(of: NewSegment, value: str, entity_type: str = "hashtag") -> NewEntit
 
 def clip(of: Video, **fields: Any) -> Clip:
     clip_id = fields.pop("clip_id", None) or f"clip-{next(_numbers)}"
-    told = {
+    defaults = {
         "owner_id": of.owner_id,
         "team_id": of.team_id,
         "job_id": job_id(99),
@@ -70,7 +70,7 @@ def clip(of: Video, **fields: Any) -> Clip:
         "s3_path": f"videos/clips/{of.video_id}/{clip_id}.mp4",
         **fields,
     }
-    return Clip(clip_id, of.video_id, **told)
+    return Clip(clip_id, of.video_id, **defaults)
 
 
 async def added(catalog: Catalog, **fields: Any) -> Video:

@@ -27,10 +27,10 @@ WRITES: dict[str, Write] = {
 
 async def test_a_begin_makes_the_video_processing_and_enters_its_job(catalog: Catalog) -> None:
     new = await added(catalog)
-    begun = await catalog.begin(new.video_id, writer(1), "transcode")
-    assert begun is not None
-    assert begun.status is VideoStatus.PROCESSING
-    assert begun.title == new.title
+    attempt = await catalog.begin(new.video_id, writer(1), "transcode")
+    assert attempt is not None
+    assert attempt.status is VideoStatus.PROCESSING
+    assert attempt.title == new.title
     again = await catalog.begin(new.video_id, writer(2), "sample")
     assert again is not None
     assert json.loads(again.jobs) == {"transcode": job_id(1), "sample": job_id(2)}
@@ -104,7 +104,7 @@ async def test_of_many_attempts_at_once_the_latest_is_left(catalog: Catalog) -> 
             return False
         return True
 
-    written = await asyncio.gather(*(attempt(one) for one in writers))
-    assert written[-1]
+    outcomes = await asyncio.gather(*(attempt(one) for one in writers))
+    assert outcomes[-1]
     (left,) = await catalog.segments_of(new.video_id, SERVICE)
     assert left.text == f"{writers[-1].job_id} 2"

@@ -34,14 +34,14 @@ async def made(catalog: Catalog) -> dict[str, Video]:
 @pytest.mark.parametrize("who", READERS)
 async def test_a_reader_sees_his_own_and_his_teams(catalog: Catalog, who: str) -> None:
     videos, reader = await made(catalog), READERS[who]
-    wanted = {videos[name].video_id for name in SEES[who]}
+    wanted_ids = {videos[name].video_id for name in SEES[who]}
     for video in videos.values():
         await catalog.add_clip(clip(video, clip_id=f"clip of {video.video_id}"))
-    assert {v.video_id for v in await catalog.videos(VideoPage(), reader)} == wanted
-    assert {hit.video_id for hit in (await catalog.search(Query("hello"), reader)).hits} == wanted
-    assert bool(await catalog.suggest("hel", 5, reader)) is bool(wanted)
+    assert {v.video_id for v in await catalog.videos(VideoPage(), reader)} == wanted_ids
+    assert {hit.video_id for hit in (await catalog.search(Query("hello"), reader)).hits} == wanted_ids
+    assert bool(await catalog.suggest("hel", 5, reader)) is bool(wanted_ids)
     for video in videos.values():
-        video_id, seen = video.video_id, video.video_id in wanted
+        video_id, seen = video.video_id, video.video_id in wanted_ids
         assert (await catalog.video(video_id, reader) is not None) is seen
         assert len(await catalog.segments_of(video_id, reader)) == seen
         assert len(await catalog.entities_of(video_id, reader)) == seen

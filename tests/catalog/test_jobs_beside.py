@@ -27,10 +27,10 @@ async def test_the_api_tells_the_error_and_the_retries_as_sql_does(place: Place,
             change, values = f"{change}, payload = $2", [json.dumps({"error": error})]  # noqa: PLW2901
         await workers[0].change(job_id, change, *values)
         (row,) = await workers[0].session.fetch("SELECT * FROM jobs WHERE id = $1", job_id)
-        told = pipeline_job(await place.job(job_id))
-        assert (told["status"], told["retry_count"]) == (row["status"], row["retry_count"])
-        assert told["payload"] == json.loads(row["payload"])
-        assert row["status"] != "failed" or told["payload"]["error"] == error
+        job_view = pipeline_job(await place.job(job_id))
+        assert (job_view["status"], job_view["retry_count"]) == (row["status"], row["retry_count"])
+        assert job_view["payload"] == json.loads(row["payload"])
+        assert row["status"] != "failed" or job_view["payload"]["error"] == error
     await workers[0].claim()
     await place.store.settle([commands.cancel(await place.job(job_id), "not needed")])
     (row,) = await workers[0].session.fetch("SELECT payload FROM jobs WHERE id = $1", job_id)

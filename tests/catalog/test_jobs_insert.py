@@ -41,13 +41,13 @@ class Place(NamedTuple):
     ) -> Any:
         async with self.session.transaction():
             await self.session.execute(f"SET LOCAL ROLE {role}")
-            told = None if payload is None else json.dumps(payload)
-            return await self.session.fetchrow(INSERT, uuid.UUID(video_id), job_type, told)
+            payload_text = None if payload is None else json.dumps(payload)
+            return await self.session.fetchrow(INSERT, uuid.UUID(video_id), job_type, payload_text)
 
     async def job(self, job_id: object) -> Job:
-        (found,) = await self.store.get([str(job_id)])
-        assert found is not None
-        return found
+        (job,) = await self.store.get([str(job_id)])
+        assert job is not None
+        return job
 
 
 @pytest.fixture
@@ -72,8 +72,8 @@ def made_by_us(video_id: str, job_type: str) -> NewJob:
         case "sample":
             return stage_job("sample", video_id, OWNER, {**original, "target_fps": 10, "dedupe_threshold": 0.95})
         case "ocr":
-            asked = {"frame_paths": ["f"], "languages": ["eng"], "min_confidence": 0.6}
-            return stage_job("ocr", video_id, OWNER, {"video_id": video_id, **asked})
+            body = {"frame_paths": ["f"], "languages": ["eng"], "min_confidence": 0.6}
+            return stage_job("ocr", video_id, OWNER, {"video_id": video_id, **body})
         case "clip_generate":
             return clip_job(video_id, "clip-xyz-123", (1500, 3000), 2000, OWNER)
     return stage_job("segment_index", video_id, OWNER, {"video_id": video_id})
@@ -91,28 +91,28 @@ ASKED: dict[str, dict[str, Any] | None] = {
 @pytest.mark.parametrize("job_type", ASKED)
 async def test_a_job_that_is_inserted_is_the_one_that_a_route_makes(place: Place, job_type: str) -> None:
     video_id, other = await place.video(), await place.video()
-    found = await place.insert(video_id, job_type, ASKED[job_type])
+    row = await place.insert(video_id, job_type, ASKED[job_type])
     new = made_by_us(video_id, job_type)
-    assert (found["status"], json.loads(found["payload"])) == ("queued", json.loads(new.payload))
+    assert (row["status"], json.loads(row["payload"])) == ("queued", json.loads(new.payload))
     ours = made_by_us(other, job_type)
     await place.store.enqueue([ours])
-    theirs, known = await place.job(found["id"]), await place.job(ours.job_id)
+    theirs, known = await place.job(row["id"]), await place.job(ours.job_id)
     for name in SAME:
         assert str(getattr(theirs, name)).replace(video_id, other) == str(getattr(known, name)), name
     assert (theirs.correlation_id, theirs.event_seq) == (video_id, known.event_seq)
     events = await place.store.events({theirs.job_id: 0}, 10)
     assert [event.type for event in events] == ["queued"]
-    claimed = await place.store.claim(ClaimRequest("w", limit=2))
-    assert {job.job_id for job in claimed} == {theirs.job_id, known.job_id}
+    jobs = await place.store.claim(ClaimRequest("w", limit=2))
+    assert {job.job_id for job in jobs} == {theirs.job_id, known.job_id}
 
 
 async def test_a_clip_that_is_inserted_can_be_read(place: Place) -> None:
     video_id = await place.video()
-    found = await place.insert(video_id, "clip_generate", {"t_start": 1500, "t_end": 3000})
-    clip_id = json.loads(found["payload"])["clip_id"]
+    row = await place.insert(video_id, "clip_generate", {"t_start": 1500, "t_end": 3000})
+    clip_id = json.loads(row["payload"])["clip_id"]
     clip = await place.catalog.clip(clip_id, SERVICE)
     assert clip is not None
-    assert (clip.job_id, clip.owner_id, clip.team_id) == (str(found["id"]), OWNER, "crew")
+    assert (clip.job_id, clip.owner_id, clip.team_id) == (str(row["id"]), OWNER, "crew")
     assert (clip.t_start, clip.t_end, clip.padding_ms) == (1500, 3000, 2000)
     assert clip.s3_path == paths.clip(video_id, clip_id)
 
@@ -120,18 +120,18 @@ async def test_a_clip_that_is_inserted_can_be_read(place: Place) -> None:
 async def test_a_clip_that_is_asked_for_again_has_a_job_more_and_one_row(place: Place) -> None:
     """The document lets duplicate requests in: the worker of the second one meets the clip and skips."""
     video_id, other = await place.video(), await place.video()
-    asked = {"clip_id": "clip-xyz-123", "t_start": 1500, "t_end": 3000}
-    first = await place.insert(video_id, "clip_generate", asked)
-    second = await place.insert(video_id, "clip_generate", asked)
+    body = {"clip_id": "clip-xyz-123", "t_start": 1500, "t_end": 3000}
+    first = await place.insert(video_id, "clip_generate", body)
+    second = await place.insert(video_id, "clip_generate", body)
     assert first["id"] != second["id"]
     clip = await place.catalog.clip("clip-xyz-123", SERVICE)
     assert clip is not None
     assert clip.job_id == str(first["id"])
     with pytest.raises(asyncpg.UniqueViolationError, match="clip of another video"):
-        await place.insert(other, "clip_generate", asked)
+        await place.insert(other, "clip_generate", body)
     await place.session.execute("UPDATE jobs SET status = 'processing' WHERE id = $1", first["id"])
     await place.session.execute("UPDATE jobs SET status = 'failed' WHERE id = $1", first["id"])
-    third = await place.insert(video_id, "clip_generate", asked)
+    third = await place.insert(video_id, "clip_generate", body)
     clip = await place.catalog.clip("clip-xyz-123", SERVICE)
     assert clip is not None
     assert clip.job_id == str(third["id"])  # the first one's end is not the clip's any more

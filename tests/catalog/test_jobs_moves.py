@@ -40,35 +40,35 @@ class Worker:
 
     async def claim(self, job_type: str = "transcode", until: str | None = None) -> Any:
         async with self.session.transaction():
-            found = await self.session.fetchrow(POLL, job_type)
-            if found is None:
+            status_text = await self.session.fetchrow(POLL, job_type)
+            if status_text is None:
                 return None
             more = f", locked_until = {until}" if until else ""
             sql = f"UPDATE jobs SET status = 'processing', locked_by = $2{more} WHERE id = $1 RETURNING *"
-            return await self.session.fetchrow(sql, found["id"], self.name)
+            return await self.session.fetchrow(sql, status_text["id"], self.name)
 
     async def change(self, job_id: object, assignments: str, *values: object) -> str:
-        found: str = await self.session.execute(f"UPDATE jobs SET {assignments} WHERE id = $1", job_id, *values)
-        return found
+        row: str = await self.session.execute(f"UPDATE jobs SET {assignments} WHERE id = $1", job_id, *values)
+        return row
 
 
 @pytest.fixture
 async def workers(place: Place) -> AsyncIterator[list[Worker]]:
-    found = []
+    results = []
     for name in ("foreign-a", "foreign-b", None):
         session = await asyncpg.connect(place.catalog.target.dsn)  # type: ignore[attr-defined]
         await session.execute("SET ROLE service_role")
-        found.append(Worker(session, name))
-    yield found
-    for worker in found:
+        results.append(Worker(session, name))
+    yield results
+    for worker in results:
         await worker.session.close()
 
 
 async def queued(place: Place, job_type: str = "transcode") -> tuple[str, str]:
     video_id = await place.video()
-    asked = {"frame_paths": ["f"]} if job_type == "ocr" else {"t_start": 1500, "t_end": 3000}
-    found = await place.insert(video_id, job_type, asked if job_type in {"ocr", "clip_generate"} else None)
-    return video_id, str(found["id"])
+    body = {"frame_paths": ["f"]} if job_type == "ocr" else {"t_start": 1500, "t_end": 3000}
+    row = await place.insert(video_id, job_type, body if job_type in {"ocr", "clip_generate"} else None)
+    return video_id, str(row["id"])
 
 
 async def ours(place: Place) -> Job:
@@ -100,13 +100,13 @@ MOVES = {
 
 async def kernel_moves(place: Place, job: Job, move: str) -> None:
     error = JobError(ERROR["type"], "not found", retryable=False)  # type: ignore[arg-type]
-    settled = {
+    settlement = {
         "done": lambda: commands.succeed(job),
         "failed": lambda: commands.fail(job, error, rand=0.5),
         "retried": lambda: commands.retry(job, error, delay_ms=60_000),
         "tried again": lambda: commands.fail(job, error, rand=0.5),
     }[move]()
-    assert await place.store.settle([settled]) == [Settled.APPLIED]
+    assert await place.store.settle([settlement]) == [Settled.APPLIED]
     if move == "tried again":
         again = commands.requeue(await place.job(job.job_id))._replace(delay_ms=60_000)
         assert await place.store.settle([again]) == [Settled.APPLIED]
@@ -118,22 +118,22 @@ async def test_a_move_by_sql_leaves_what_the_kernels_command_leaves(
 ) -> None:
     known = await ours(place)
     _, job_id = await queued(place)
-    claimed = await workers[0].claim()
-    assert (str(claimed["id"]), claimed["status"], claimed["locked_by"]) == (job_id, "processing", "foreign-a")
+    claim = await workers[0].claim()
+    assert (str(claim["id"]), claim["status"], claim["locked_by"]) == (job_id, "processing", "foreign-a")
     assert seen(await place.job(job_id)) == seen(await place.job(known.job_id))
     assert await history(place, job_id) == await history(place, known.job_id)
     await kernel_moves(place, known, move)
-    payload = json.dumps({"error": ERROR, "original_payload": json.loads(claimed["payload"])})
+    payload = json.dumps({"error": ERROR, "original_payload": json.loads(claim["payload"])})
     for change in MOVES[move]:
-        assert await workers[0].change(claimed["id"], change, *([payload] if "$2" in change else [])) == "UPDATE 1"
+        assert await workers[0].change(claim["id"], change, *([payload] if "$2" in change else [])) == "UPDATE 1"
     assert seen(await place.job(job_id)) == seen(await place.job(known.job_id))
     assert await history(place, job_id) == await history(place, known.job_id)
 
 
 async def test_the_error_is_read_as_it_was_written(place: Place, workers: list[Worker]) -> None:
     video_id, job_id = await queued(place)
-    claimed = await workers[0].claim()
-    original = json.loads(claimed["payload"])
+    claim = await workers[0].claim()
+    original = json.loads(claim["payload"])
     await workers[0].change(job_id, "status = 'failed', payload = $2", json.dumps({"error": ERROR}))
     (row,) = await workers[0].session.fetch("SELECT * FROM jobs WHERE id = $1", job_id)
     assert (row["status"], json.loads(row["payload"])) == ("failed", {"error": ERROR, "original_payload": original})
@@ -149,13 +149,13 @@ async def test_each_done_starts_the_next_stage_and_the_last_makes_the_video_read
 ) -> None:
     video_id, _ = await queued(place)
     for stage in PIPELINE:
-        claimed = await workers[0].claim(stage)
-        assert str(claimed["video_id"]) == video_id, stage
+        claim = await workers[0].claim(stage)
+        assert str(claim["video_id"]) == video_id, stage
         video = await place.catalog.video(video_id, SERVICE)
         assert video is not None
-        assert json.loads(video.jobs)[stage] == str(claimed["id"])
-        await workers[0].change(claimed["id"], "status = 'done'")
-        (after,) = await place.store.get([str(claimed["id"])])
+        assert json.loads(video.jobs)[stage] == str(claim["id"])
+        await workers[0].change(claim["id"], "status = 'done'")
+        (after,) = await place.store.get([str(claim["id"])])
         assert after is not None
         assert after.status is Status.SUCCEEDED
     rows = await workers[0].session.fetch(
@@ -176,13 +176,13 @@ async def test_a_worker_may_make_the_next_job_itself(place: Place, workers: list
     await workers[0].claim("sample")
     paths = [f"frames/{video_id}/{n}.jpg" for n in (0, 100)]
     insert = "INSERT INTO jobs (video_id, job_type, payload) VALUES ($1, 'ocr', $2) RETURNING id, payload"
-    asked = (uuid.UUID(video_id), json.dumps({"video_id": video_id, "frame_paths": paths}))
+    request = (uuid.UUID(video_id), json.dumps({"video_id": video_id, "frame_paths": paths}))
     if before:
-        await workers[0].session.fetchrow(insert, *asked)
+        await workers[0].session.fetchrow(insert, *request)
     await workers[0].change(job_id, "status = 'done'")
     if not before:
-        made = await workers[0].session.fetchrow(insert, *asked)
-        assert json.loads(made["payload"])["frame_paths"] == paths
+        result = await workers[0].session.fetchrow(insert, *request)
+        assert json.loads(result["payload"])["frame_paths"] == paths
     rows = await workers[0].session.fetch("SELECT payload FROM jobs WHERE job_type = 'ocr'")
     assert [json.loads(row["payload"])["frame_paths"] for row in rows] == [paths]
     if before:
@@ -202,9 +202,9 @@ async def test_what_a_worker_adds_to_the_payload_is_the_result_and_goes_on(place
 
 async def test_a_clip_that_is_done_is_kept_for_thirty_days(place: Place, workers: list[Worker]) -> None:
     _, job_id = await queued(place, "clip_generate")
-    claimed = await workers[0].claim("clip_generate")
+    claim = await workers[0].claim("clip_generate")
     await workers[0].change(job_id, "status = 'done'")
-    clip = await place.catalog.clip(json.loads(claimed["payload"])["clip_id"], SERVICE)
+    clip = await place.catalog.clip(json.loads(claim["payload"])["clip_id"], SERVICE)
     assert clip is not None
     assert (clip.actual_start, clip.actual_end) == (0, 5000)
     assert clip.expires_at is not None
@@ -248,8 +248,8 @@ async def test_illegal_moves_are_refused(
 async def test_retries_end_with_the_third(place: Place, workers: list[Worker]) -> None:
     _, job_id = await queued(place)
     for retry in range(4):
-        claimed = await workers[0].claim()  # before its time: the contract's poll does not know of one
-        assert claimed["retry_count"] == retry
+        claim = await workers[0].claim()  # before its time: the contract's poll does not know of one
+        assert claim["retry_count"] == retry
         await workers[0].change(job_id, "status = 'failed'")
         if retry < 3:
             await workers[0].change(job_id, "status = 'queued', retry_count = retry_count + 1")
@@ -288,12 +288,12 @@ async def sweep(place: Place) -> int:
     return await Housekeeping(Engine(place.store)).reap()
 
 
-@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("is_named", [True, False])
 async def test_a_worker_that_died_is_recovered_and_what_it_says_later_is_refused(
-    place: Place, workers: list[Worker], *, named: bool
+    place: Place, workers: list[Worker], *, is_named: bool
 ) -> None:
     _, job_id = await queued(place)
-    dead, other = (workers[0], workers[1]) if named else (workers[2], Worker(workers[1].session))
+    dead, other = (workers[0], workers[1]) if is_named else (workers[2], Worker(workers[1].session))
     await dead.claim(until="now() + interval '5 minutes'")
     assert await sweep(place) == 0
     await dead.change(job_id, "locked_until = now() - interval '1 second'")
@@ -340,8 +340,8 @@ async def test_another_worker_takes_a_job_whose_lease_is_over(place: Place, work
 async def test_priority_and_depends_on(place: Place, workers: list[Worker]) -> None:
     first, late = (await queued(place))[1], (await queued(place))[1]
     await workers[0].change(late, "priority = 5")
-    (taken,) = await place.store.claim(ClaimRequest("ours", limit=1))
-    assert taken.job_id == late
+    (claimed_job,) = await place.store.claim(ClaimRequest("ours", limit=1))
+    assert claimed_job.job_id == late
     video_id = await place.video()
     child = await workers[0].session.fetchval(
         "INSERT INTO jobs (video_id, job_type, depends_on) VALUES ($1, 'transcode', $2) RETURNING id",
@@ -355,8 +355,8 @@ async def test_priority_and_depends_on(place: Place, workers: list[Worker]) -> N
     with pytest.raises(asyncpg.ObjectNotInPrerequisiteStateError, match=f"waits for job {first}"):
         await workers[1].claim()
     await workers[0].change(first, "status = 'done'")
-    claimed = {job.job_id for job in await place.store.claim(ClaimRequest("ours"))}
-    assert str(child) in claimed
+    job_ids = {job.job_id for job in await place.store.claim(ClaimRequest("ours"))}
+    assert str(child) in job_ids
 
 
 async def test_jobs_are_read_as_their_videos_are(place: Place, workers: list[Worker]) -> None:

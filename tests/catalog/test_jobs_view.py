@@ -57,24 +57,24 @@ def of_video(job_type: str, **fields: Any) -> dict[str, Any]:
 async def test_jobs_of_videos_are_told_in_the_contracts_words(both: Both) -> None:
     driver = StoreDriver(both.store)
     waits = await driver.add(**of_video("sample", queue="later", priority=3))
-    done = await driver.running(**of_video("transcode"))
-    await driver.done(done)
+    done_job = await driver.running(**of_video("transcode"))
+    await driver.done(done_job)
     runs = await driver.running(**of_video("ocr"))
     await driver.add(kind="resize")
     await driver.add(kind="video.blur", contract="cortana")
-    told = await jobs(both)
-    assert {(j["job_type"], j["status"]) for j in told.values()} == {
+    views = await jobs(both)
+    assert {(j["job_type"], j["status"]) for j in views.values()} == {
         ("sample", "queued"),
         ("transcode", "done"),
         ("ocr", "processing"),
     }
-    assert {str(j["video_id"]) for j in told.values()} == {VIDEO}
-    assert json.loads(told[waits]["payload"]) == {"video_id": VIDEO, "languages": ["eng"]}
-    assert (told[waits]["priority"], told[waits]["retry_count"], told[waits]["depends_on"]) == (3, 0, None)
-    assert told[waits]["locked_by"] is told[waits]["locked_until"] is None
-    assert told[runs.job_id]["locked_by"] == "w1"
-    assert str(told[runs.job_id]["locked_until"]).startswith("2027-01-15")
-    assert all(str(j["created_at"]).startswith("2027-01-15") for j in told.values())  # T0
+    assert {str(j["video_id"]) for j in views.values()} == {VIDEO}
+    assert json.loads(views[waits]["payload"]) == {"video_id": VIDEO, "languages": ["eng"]}
+    assert (views[waits]["priority"], views[waits]["retry_count"], views[waits]["depends_on"]) == (3, 0, None)
+    assert views[waits]["locked_by"] is views[waits]["locked_until"] is None
+    assert views[runs.job_id]["locked_by"] == "w1"
+    assert str(views[runs.job_id]["locked_until"]).startswith("2027-01-15")
+    assert all(str(j["created_at"]).startswith("2027-01-15") for j in views.values())  # T0
     assert T0 == 1_800_000_000_000
 
 
@@ -89,9 +89,9 @@ async def test_a_failed_job_tells_its_error_and_what_it_was_asked(both: Both) ->
     assert "error" not in json.loads(waits["payload"])
     second = await driver.claim_one()
     await driver.settle(commands.fail(second, error, rand=0))
-    failed = (await jobs(both))[first.job_id]
-    assert (failed["status"], failed["retry_count"]) == ("failed", 1)
-    assert json.loads(failed["payload"]) == {
+    failed_job = (await jobs(both))[first.job_id]
+    assert (failed_job["status"], failed_job["retry_count"]) == ("failed", 1)
+    assert json.loads(failed_job["payload"]) == {
         "error": {
             "type": "S3ObjectNotFound",
             "message": "Original video not found",
@@ -112,19 +112,19 @@ async def test_the_view_and_the_api_tell_the_same(both: Both) -> None:
     again = await driver.running(**of_video("sample"))
     await driver.settle(commands.fail(again, JobError("x"), rand=0))
     for job_id, row in (await jobs(both)).items():
-        told = pipeline_job(await driver.get(job_id))
-        shown = json.loads(row["payload"])
-        assert (row["status"], row["retry_count"]) == (told["status"], told["retry_count"])
-        assert shown.get("error", {}).get("type") == told["payload"].get("error", {}).get("type")
-        assert shown.get("error", {}).get("message") == told["payload"].get("error", {}).get("message")
+        job_view = pipeline_job(await driver.get(job_id))
+        record = json.loads(row["payload"])
+        assert (row["status"], row["retry_count"]) == (job_view["status"], job_view["retry_count"])
+        assert record.get("error", {}).get("type") == job_view["payload"].get("error", {}).get("type")
+        assert record.get("error", {}).get("message") == job_view["payload"].get("error", {}).get("message")
 
 
 async def test_a_canceled_job_is_a_failed_one(both: Both) -> None:
     driver = StoreDriver(both.store)
     await driver.settle(commands.cancel(await driver.running(**of_video("ocr")), "not needed"))
-    (told,) = (await jobs(both)).values()
-    assert told["status"] == "failed"
-    error = json.loads(told["payload"])["error"]
+    (entry,) = (await jobs(both)).values()
+    assert entry["status"] == "failed"
+    error = json.loads(entry["payload"])["error"]
     assert (error["type"], error["message"]) == ("Canceled", "not needed")
 
 

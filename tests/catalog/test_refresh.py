@@ -48,7 +48,7 @@ async def test_a_video_that_was_changed_by_hand_is_brought_up_to_date(catalog: C
 
 
 @pytest.mark.parametrize(
-    ("written", "read"),
+    ("box_text", "read"),
     [
         ('{"x": 60, "y": 170.5, "width": 400.25, "height": 40}', Box(60, 170, 400, 40)),
         ('{"x": 1, "y": 2, "width": 3, "height": 4, "unit": "px"}', Box(1, 2, 3, 4)),
@@ -56,9 +56,9 @@ async def test_a_video_that_was_changed_by_hand_is_brought_up_to_date(catalog: C
         ("[1, 2, 3, 4]", Box(0, 0, 0, 0)),
     ],
 )
-async def test_a_box_as_a_worker_by_sql_writes_it_is_read(catalog: Catalog, written: str, read: Box) -> None:
+async def test_a_box_as_a_worker_by_sql_writes_it_is_read(catalog: Catalog, box_text: str, read: Box) -> None:
     new = await ready(catalog, "alpha")
-    await run(catalog, f"UPDATE segments SET bounding_box = '{written}'")
+    await run(catalog, f"UPDATE segments SET bounding_box = '{box_text}'")
     await run(catalog, "UPDATE videos SET search_stale = (1 = 1)")
     await catalog.refresh_search()
     assert [row.bounding_box for row in await catalog.segments_of(new.video_id, ANN)] == [read]

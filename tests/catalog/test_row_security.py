@@ -62,11 +62,11 @@ class Database:
 
     async def seen(self, role: str, claims: Mapping[str, Any] | None) -> dict[str, set[str]]:
         """The videos of which rows of each table are seen."""
-        found = {}
+        by_name = {}
         for table in TABLES:
             rows = await self.ask(role, claims, f"SELECT DISTINCT video_id FROM {table}")
-            found[table] = {self.names[str(video_id)] for (video_id,) in rows}
-        return found
+            by_name[table] = {self.names[str(video_id)] for (video_id,) in rows}
+        return by_name
 
 
 @functools.cache
@@ -121,8 +121,8 @@ SEEN: dict[str, tuple[dict[str, Any], set[str]]] = {
 
 
 async def test_readers_see_their_own_rows_and_their_teams(database: Database) -> None:
-    for who, (claims, wanted) in SEEN.items():
-        assert await database.seen("authenticated", claims) == of_each(wanted), who
+    for who, (claims, visible) in SEEN.items():
+        assert await database.seen("authenticated", claims) == of_each(visible), who
     assert await database.seen("authenticated", None) == of_each(set())
 
 
@@ -148,8 +148,8 @@ async def test_rights_that_somebody_gave_to_all_do_not_show_or_change_rows(datab
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
             await database.ask(role, {"sub": "ann"}, NEW_VIDEO, uuid.uuid4(), "ann")
         for table in TABLES:
-            changed = f"UPDATE {table} SET owner_id = 'ann' RETURNING 1"
-            assert await database.ask(role, {"sub": "ann"}, changed) == []
+            changes = f"UPDATE {table} SET owner_id = 'ann' RETURNING 1"
+            assert await database.ask(role, {"sub": "ann"}, changes) == []
             assert await database.ask(role, {"sub": "ann"}, f"DELETE FROM {table} RETURNING 1") == []
 
 

@@ -75,7 +75,7 @@ async def test_tables_of_somebody_else_are_left_alone(fresh_url: str) -> None:
 
 
 def test_the_catalogue_is_where_the_jobs_are_unless_somebody_says_else() -> None:
-    for asked, database_url, where in (
+    for query, database_url, where in (
         (None, "sqlite:///a.db", "sqlite:///a.db"),
         ("", "postgresql://x/y", "postgresql://x/y"),
         ("postgresql://x/z", "sqlite:///a.db", "postgresql://x/z"),
@@ -83,7 +83,7 @@ def test_the_catalogue_is_where_the_jobs_are_unless_somebody_says_else() -> None
         ("sqlite:///b.db", "redis://x", "sqlite:///b.db"),
         ("off", "sqlite:///a.db", None),
     ):
-        assert catalog_url(asked, database_url) == where
+        assert catalog_url(query, database_url) == where
 
 
 async def test_a_url_of_no_database_is_refused() -> None:

@@ -66,9 +66,9 @@ async def test_the_whole_text_replaces_what_there_was(catalog: Catalog) -> None:
     await catalog.begin(new.video_id, again, "segment_index")
     await catalog.add_detections(new.video_id, again, [segment("raw")])
     one, two = segment("new #tag @ann", 500, seen=7), segment("later", 100)
-    found = [entity(one, "#Tag"), entity(one, "@ann", "mention")]
+    results = [entity(one, "#Tag"), entity(one, "@ann", "mention")]
     for _ in range(2):  # repeating it changes nothing
-        await catalog.replace_segments(new.video_id, again, [one, two], found)
+        await catalog.replace_segments(new.video_id, again, [one, two], results)
         read = await catalog.segments_of(new.video_id, ANN)
         assert [(s.text, s.is_merged, s.seen) for s in read] == [("later", True, 1), ("new #tag @ann", True, 7)]
         assert await catalog.detections_of(new.video_id) == []
@@ -77,18 +77,18 @@ async def test_the_whole_text_replaces_what_there_was(catalog: Catalog) -> None:
             ("#Tag", "#tag", "hashtag", 500, 1_500),
             ("@ann", "@ann", "mention", 500, 1_500),
         }
-    shown = await catalog.video(new.video_id, SERVICE)
-    assert shown is not None
-    assert shown.status is VideoStatus.READY
+    video_now = await catalog.video(new.video_id, SERVICE)
+    assert video_now is not None
+    assert video_now.status is VideoStatus.READY
     assert [hit.text for hit in (await catalog.search(Query("new"), ANN)).hits] == ["new #tag @ann"]
     assert (await catalog.search(Query("old"), ANN)).hits == ()
 
 
 async def test_a_video_without_any_text_is_ready_too(catalog: Catalog) -> None:
     new = await ready(catalog)
-    shown = await catalog.video(new.video_id, ANN)
-    assert shown is not None
-    assert shown.status is VideoStatus.READY
+    video_now = await catalog.video(new.video_id, ANN)
+    assert video_now is not None
+    assert video_now.status is VideoStatus.READY
     assert await catalog.segments_of(new.video_id, ANN) == []
 
 

@@ -58,11 +58,11 @@ async def test_of_many_that_add_the_same_video_one_wins(catalog: Catalog, url: s
     try:
         new = video()
         tries = [new._replace(title=f"by {n}") for n in range(20)]
-        won = await asyncio.gather(*(others[n % 3].add_video(one) for n, one in enumerate(tries)))
-        assert sum(won) == 1
+        winners = await asyncio.gather(*(others[n % 3].add_video(one) for n, one in enumerate(tries)))
+        assert sum(winners) == 1
         read = await catalog.video(new.video_id, SERVICE)
         assert read is not None
-        assert read.title == f"by {won.index(True)}"
+        assert read.title == f"by {winners.index(True)}"
     finally:
         for other in others:
             await other.close()
@@ -90,9 +90,9 @@ async def test_an_id_is_the_same_in_either_case(catalog: Catalog) -> None:
     new = video()
     await catalog.add_video(new._replace(video_id=new.video_id.upper()))
     assert not await catalog.add_video(new)
-    found = await catalog.video(new.video_id.upper(), SERVICE)
-    assert found is not None
-    assert found.video_id == new.video_id
+    result = await catalog.video(new.video_id.upper(), SERVICE)
+    assert result is not None
+    assert result.video_id == new.video_id
 
 
 async def test_titles_may_hold_any_text(catalog: Catalog) -> None:
@@ -116,15 +116,15 @@ async def test_what_is_no_json_is_refused(catalog: Catalog) -> None:
 
 async def test_pages_go_from_the_newest_to_the_oldest_and_miss_nothing(catalog: Catalog) -> None:
     times = [1_800_000_000_000 + n // 3 for n in range(20)]  # three at the same moment
-    made = [await added(catalog, created_at=at) for at in times]
-    wanted = [v.video_id for v in sorted(made, key=lambda v: (v.created_at, v.video_id), reverse=True)]
+    videos = [await added(catalog, created_at=at) for at in times]
+    wanted_ids = [v.video_id for v in sorted(videos, key=lambda v: (v.created_at, v.video_id), reverse=True)]
     for reader in (SERVICE, ANN):
         seen: list[str] = []
         before = None
         while page := await catalog.videos(VideoPage(limit=3, before=before), reader):
             seen += [v.video_id for v in page]
             before = seen[-1]
-        assert seen == wanted
+        assert seen == wanted_ids
 
 
 async def test_a_page_after_a_video_that_is_gone_is_refused(catalog: Catalog) -> None:
@@ -139,7 +139,7 @@ async def test_pages_are_filtered_by_status_and_title(catalog: Catalog) -> None:
     a = await added(catalog, title="Straße nach Süden", status=VideoStatus.FAILED)
     b = await added(catalog, title="100 % KÄSE_2")
     for reader in (SERVICE, ANN):
-        for text, found in {
+        for text, expected_ids in {
             "STRASSE": {a},
             "süd": {a},
             "käse": {b},
@@ -149,7 +149,7 @@ async def test_pages_are_filtered_by_status_and_title(catalog: Catalog) -> None:
             "": {a, b},
         }.items():
             titles = {v.title for v in await catalog.videos(VideoPage(text=text), reader)}
-            assert titles == {v.title for v in found}, text
+            assert titles == {v.title for v in expected_ids}, text
         failed = await catalog.videos(VideoPage(status=VideoStatus.FAILED), reader)
         assert [v.video_id for v in failed] == [a.video_id]
 
@@ -188,10 +188,10 @@ async def test_a_failed_video_is_queued_again_without_its_error(catalog: Catalog
 
 
 async def test_only_what_waits_or_failed_is_queued(catalog: Catalog) -> None:
-    done = await ready(catalog, "hello")
+    done_video = await ready(catalog, "hello")
     runs = await added(catalog)
     await catalog.begin(runs.video_id, writer(), "ocr")
-    for new, status in ((done, VideoStatus.READY), (runs, VideoStatus.PROCESSING)):
+    for new, status in ((done_video, VideoStatus.READY), (runs, VideoStatus.PROCESSING)):
         await catalog.queue(new.video_id)
         read = await catalog.video(new.video_id, SERVICE)
         assert read is not None
@@ -200,9 +200,9 @@ async def test_only_what_waits_or_failed_is_queued(catalog: Catalog) -> None:
 
 async def test_a_video_that_is_ready_stays_so_while_it_is_made_again(catalog: Catalog) -> None:
     new = await ready(catalog, "hello")
-    begun = await catalog.begin(new.video_id, writer(2), "ocr")
-    assert begun is not None
-    assert begun.status is VideoStatus.READY
+    attempt = await catalog.begin(new.video_id, writer(2), "ocr")
+    assert attempt is not None
+    assert attempt.status is VideoStatus.READY
     await catalog.fail(new.video_id, writer(2), '{"type": "Broken"}')
     read = await catalog.video(new.video_id, SERVICE)
     assert read is not None

@@ -105,8 +105,8 @@ class Program:
     def children(self) -> list[psutil.Process]:
         """Its own child processes, the oldest first."""
         with contextlib.suppress(psutil.NoSuchProcess):
-            found = psutil.Process(self.process.pid).children()
-            return sorted((c for c in found if c.status() != psutil.STATUS_ZOMBIE), key=psutil.Process.create_time)
+            result = psutil.Process(self.process.pid).children()
+            return sorted((c for c in result if c.status() != psutil.STATUS_ZOMBIE), key=psutil.Process.create_time)
         return []
 
     def end(self) -> int:

@@ -13,7 +13,7 @@ app.task(name="x")(lambda: None)
 
 
 @pytest.mark.parametrize(
-    ("source", "target", "said"),
+    ("source", "target", "message"),
     [
         (
             "import nowhere.at_all",
@@ -36,11 +36,11 @@ app.task(name="x")(lambda: None)
         ("app = 1", ".py:app", "'{m}.py:app' is a file; write the module: {m}:app"),
     ],
 )
-def test_an_app_that_cannot_be_had_is_one_line(shop: Shop, source: str, target: str, said: str) -> None:
+def test_an_app_that_cannot_be_had_is_one_line(shop: Shop, source: str, target: str, message: str) -> None:
     (shop.folder / f"{shop.module}.py").write_text(source)
     result = shop.cli("worker", f"{shop.module}{target}")
     assert result.exit_code == 2
-    assert result.stderr == f"callsheet: {said.format(m=shop.module)}\n"
+    assert result.stderr == f"callsheet: {message.format(m=shop.module)}\n"
 
 
 def test_debug_shows_the_traceback(shop: Shop) -> None:

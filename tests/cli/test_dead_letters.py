@@ -35,8 +35,8 @@ def listed(shop: Shop, *words: str) -> list[str]:
 
 
 def statuses(shop: Shop, *job_ids: str) -> list[str]:
-    found = shop.ask(lambda engine: engine.store.get(job_ids))
-    return [job.status.value if job is not None else "gone" for job in found]
+    jobs = shop.ask(lambda engine: engine.store.get(job_ids))
+    return [job.status.value if job is not None else "gone" for job in jobs]
 
 
 @THREE
@@ -59,26 +59,26 @@ def test_list_filters_and_shows_reasons(shop: Shop) -> None:
 
 def test_show_tells_what_to_do_and_no_hash_of_a_token(shop: Shop) -> None:
     job_id = died(shop, "429")
-    shown = shop.cli("dead-letters", "show", job_id[:13])
+    output = shop.cli("dead-letters", "show", job_id[:13])
     for words in ("dead_letter", "gpu1", "429: it [bold] broke", "throttled: the other side asked for less"):
-        assert words in shown.stdout
+        assert words in output.stdout
     letter = told(shop, "show", job_id)
     assert (letter["error_class"], letter["attempts"][0]["worker_id"]) == ("throttled", "gpu1")
-    assert "5ec2e7" not in shown.stdout + json.dumps(letter)
+    assert "5ec2e7" not in output.stdout + json.dumps(letter)
     waiting = shop.add()
-    refused = shop.cli("dead-letters", "show", waiting)
-    assert (refused.exit_code, refused.stderr) == (1, f"callsheet: job {waiting} is queued, and no dead letter\n")
+    refusal = shop.cli("dead-letters", "show", waiting)
+    assert (refusal.exit_code, refusal.stderr) == (1, f"callsheet: job {waiting} is queued, and no dead letter\n")
 
 
 def test_replay_brings_back_those_named_or_all_that_fit(shop: Shop) -> None:
     first, second, third = died(shop, "a"), died(shop, "b"), died(shop, "b", contract="redis_gateway")
     assert shop.cli("dead-letters", "replay", first).stdout == "replay: 1 done, 0 refused\n"
     assert statuses(shop, first, second, third) == ["queued", "dead_letter", "dead_letter"]
-    refused = shop.cli("dead-letters", "replay", "--error-code", "b", input="n\n")
-    assert (refused.exit_code, "replay 2 jobs?" in refused.stderr) == (1, True)
+    refusal = shop.cli("dead-letters", "replay", "--error-code", "b", input="n\n")
+    assert (refusal.exit_code, "replay 2 jobs?" in refusal.stderr) == (1, True)
     assert statuses(shop, second) == ["dead_letter"]
-    found = told(shop, "replay", "--error-code", "b", "--yes", "--rate", "1000")
-    assert found == {"done": 2, "refused": 0, "why": ""}
+    result = told(shop, "replay", "--error-code", "b", "--yes", "--rate", "1000")
+    assert result == {"done": 2, "refused": 0, "why": ""}
     assert statuses(shop, second, third) == ["queued", "dead_letter"]  # of the third a copy runs
     copies = shop.ask(lambda engine: engine.store.counts())["q"]
     assert {status.value: count for status, count in copies.items()} == {"queued": 3, "dead_letter": 1}
@@ -96,9 +96,9 @@ def test_purge_asks_and_deletes(shop: Shop) -> None:
     first, second, waiting = died(shop, "a"), died(shop, "b"), shop.add()
     assert shop.cli("dead-letters", "purge", first, input="n\n").exit_code == 1
     assert statuses(shop, first) == ["dead_letter"]
-    asked = shop.cli("dead-letters", "purge", first, input="y\n")
-    assert "purge 1 jobs?" in asked.stderr
-    assert asked.stdout.endswith("purge: 1 done, 0 refused\n")
+    request = shop.cli("dead-letters", "purge", first, input="y\n")
+    assert "purge 1 jobs?" in request.stderr
+    assert request.stdout.endswith("purge: 1 done, 0 refused\n")
     assert told(shop, "purge", "--yes") == {"done": 1, "refused": 0, "why": ""}
     assert statuses(shop, first, second, waiting) == ["gone", "gone", "queued"]
     assert told(shop, "purge", "--yes") == {"done": 0, "refused": 0, "why": ""}

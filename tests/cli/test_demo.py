@@ -42,18 +42,18 @@ def test_a_killed_demo_goes_on_where_it_was_and_tells_what_happened(tmp_path: Pa
     finally:
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
-    composed = (home / "composed.mp4").stat().st_mtime_ns
+    composed_at = (home / "composed.mp4").stat().st_mtime_ns
     video_id = _state(home)["video_id"]
     second = start(home, tmp_path / "second.log")
     assert second.wait(PATIENCE_S) == 0, (tmp_path / "second.log").read_text()
-    told = (tmp_path / "second.log").read_text()
-    assert "What happened" in told
-    assert "callbacks delivered and verified" in told
-    assert "Call times for each department" in told
-    assert "/studio" in told
+    log_text = (tmp_path / "second.log").read_text()
+    assert "What happened" in log_text
+    assert "callbacks delivered and verified" in log_text
+    assert "Call times for each department" in log_text
+    assert "/studio" in log_text
     assert _state(home)["video_id"] == video_id, "the video was not added again"
     assert (home / "clip.mp4").read_bytes()[4:8] == b"ftyp"
-    assert (home / "composed.mp4").stat().st_mtime_ns >= composed
+    assert (home / "composed.mp4").stat().st_mtime_ns >= composed_at
     for secret in ("state.json", "keys"):
         assert (home / secret).stat().st_mode & 0o077 == 0, f"{secret} is for its owner alone"
 
@@ -67,9 +67,9 @@ def test_a_demo_that_fails_says_why_ends_and_begins_anew(tmp_path: Path) -> None
             assert failing.wait(PATIENCE_S) == 1, log.read_text()
         finally:
             failing.kill()
-        (told,) = re.findall(r"^callsheet: .*", log.read_text(), re.MULTILINE)
-        assert "no video was composed: ffmpeg_missing: " in told
-        assert "set CALLSHEET_FFMPEG" in told
+        (last_line,) = re.findall(r"^callsheet: .*", log.read_text(), re.MULTILINE)
+        assert "no video was composed: ffmpeg_missing: " in last_line
+        assert "set CALLSHEET_FFMPEG" in last_line
         assert asyncio.run(_composed(home)) == turn, "what failed before is not told again"
 
 
@@ -80,7 +80,7 @@ async def _composed(home: Path) -> int:
 
 def _state(home: Path) -> dict[str, object]:
     try:
-        found: dict[str, object] = json.loads((home / "state.json").read_text("utf-8"))
+        body: dict[str, object] = json.loads((home / "state.json").read_text("utf-8"))
     except (OSError, ValueError):
         return {}
-    return found
+    return body

@@ -35,9 +35,9 @@ def test_a_good_store_is_found_good(shop: Shop) -> None:
 def test_dead_letters_and_paused_queues_are_pointed_out(shop: Shop) -> None:
     shop.dead()
     shop.cli("jobs", "pause", "media")
-    shown = shop.cli("doctor").stdout
-    assert "! dead letters: 1 → callsheet jobs dead" in shown
-    assert "! queue media: paused; empty → callsheet jobs resume media" in shown
+    output = shop.cli("doctor").stdout
+    assert "! dead letters: 1 → callsheet jobs dead" in output
+    assert "! queue media: paused; empty → callsheet jobs resume media" in output
 
 
 def test_a_clock_that_stepped_is_pointed_out(shop: Shop) -> None:
@@ -48,9 +48,9 @@ def test_a_clock_that_stepped_is_pointed_out(shop: Shop) -> None:
         await ClockWatch(engine.store).look()
 
     shop.ask(step_back)
-    shown = shop.cli("doctor").stdout
-    assert "! clock steps: once within a day, back by " in shown
-    assert "→ see why it was wrong" in shown
+    output = shop.cli("doctor").stdout
+    assert "! clock steps: once within a day, back by " in output
+    assert "→ see why it was wrong" in output
 
 
 @pytest.mark.parametrize(
@@ -80,23 +80,23 @@ def test_a_file_that_does_not_exist_is_not_made(shop: Shop) -> None:
 
 
 def test_weak_durability_is_a_warning(shop: Shop) -> None:
-    shown = shop.cli("doctor", "--database-url", f"{shop.url}?synchronous=normal").stdout
-    assert "! durability: SQLite, WAL, synchronous=NORMAL → a power cut may lose the last jobs" in shown
+    output = shop.cli("doctor", "--database-url", f"{shop.url}?synchronous=normal").stdout
+    assert "! durability: SQLite, WAL, synchronous=NORMAL → a power cut may lose the last jobs" in output
 
 
 def test_what_a_store_says_in_the_log_is_a_warning_too() -> None:
     with RedisServer.start(settings={"appendonly": "no", "maxmemory-policy": "allkeys-lru"}) as server:
         url = server.fresh_url()
-        shown = Shop(Path(), "", url).cli("doctor", "--database-url", url).stdout
-    assert "! durability: Redis, memory only (appendonly=no) → the end of the server loses all jobs" in shown
-    assert "! server: Redis may evict jobs when memory is full" in shown
+        output = Shop(Path(), "", url).cli("doctor", "--database-url", url).stdout
+    assert "! durability: Redis, memory only (appendonly=no) → the end of the server loses all jobs" in output
+    assert "! server: Redis may evict jobs when memory is full" in output
 
 
 def test_findings_can_be_had_as_json(shop: Shop) -> None:
-    found = json.loads(shop.cli("doctor", "--json").stdout)
-    assert found[0]["name"] == "store"
-    assert {"mark", "name", "text", "advice"} == found[0].keys()
-    assert {finding["mark"] for finding in found} <= {"good", "warning", "bad"}
+    result = json.loads(shop.cli("doctor", "--json").stdout)
+    assert result[0]["name"] == "store"
+    assert {"mark", "name", "text", "advice"} == result[0].keys()
+    assert {finding["mark"] for finding in result} <= {"good", "warning", "bad"}
 
 
 def test_the_longest_mount_point_says_which_file_system_a_path_is_on(tmp_path: Path) -> None:

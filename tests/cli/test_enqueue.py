@@ -53,9 +53,9 @@ def test_run_at_needs_a_zone(shop: Shop) -> None:
     result = shop.cli("enqueue", shop.app, "add", '{"a": 1}', "--run-at", "2099-01-01T00:00:00Z")
     job = shop.job(result.stdout.strip())
     assert (job.run_at, job.held) == (4_070_908_800_000, HoldReason.DELAY)
-    refused = shop.cli("enqueue", shop.app, "add", '{"a": 1}', "--run-at", "2099-01-01T00:00:00")
-    assert refused.exit_code == 2
-    assert "has no time zone" in refused.stderr
+    refusal = shop.cli("enqueue", shop.app, "add", '{"a": 1}', "--run-at", "2099-01-01T00:00:00")
+    assert refusal.exit_code == 2
+    assert "has no time zone" in refusal.stderr
 
 
 def test_the_same_idempotency_key_answers_with_the_first_job(shop: Shop) -> None:
@@ -76,7 +76,7 @@ def test_without_an_app_a_job_is_made_by_name(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (["{app}", "nothing"], 2, "no task 'nothing'; declared are: add, broken, gate, other"),
         (["{app}", "add", '{"a": "x"}'], 2, "add: a: Input should be a valid integer"),
@@ -90,12 +90,12 @@ def test_without_an_app_a_job_is_made_by_name(shop: Shop) -> None:
         (["add", "{}", "--database-url", "postgresql://u:p/w@h/db"], 2, "the database URL cannot be read"),
     ],
 )
-def test_what_is_wrong_is_one_line(shop: Shop, words: list[str], code: int, said: str) -> None:
+def test_what_is_wrong_is_one_line(shop: Shop, words: list[str], code: int, message: str) -> None:
     result = shop.cli("enqueue", *(word.replace("{app}", shop.app) for word in words))
     assert (result.exit_code, result.stdout) == (code, "")
     (line,) = result.stderr.splitlines()
     assert line.startswith("callsheet: ")
-    assert said in line
+    assert message in line
 
 
 def test_wait_prints_the_result_and_fails_with_the_job(shop: Shop, start: Start) -> None:

@@ -76,21 +76,21 @@ def test_an_unknown_status_is_told(shop: Shop) -> None:
 def test_show_tells_all_of_a_job(shop: Shop, start: Start) -> None:
     job_id = shop.add("broken", {}, max_attempts=1)
     assert start("worker", shop.app, "--burst").end() == 0
-    shown = shop.cli("jobs", "show", job_id).stdout
+    output = shop.cli("jobs", "show", job_id).stdout
     for words in ("dead_letter", "attempts", "dead_lettered", "events", "RuntimeError: it is broken", "Traceback"):
-        assert words in shown
-    told = json.loads(shop.cli("jobs", "show", job_id, "--json").stdout)
-    assert (told["job_id"], told["payload"], told["error"]["code"]) == (job_id, {}, "RuntimeError")
-    assert [attempt["outcome"] for attempt in told["attempts"]] == ["dead_lettered"]
-    assert [event["type"] for event in told["events"]] == ["queued", "running", "error"]
-    assert told["created_at"].endswith("Z")
+        assert words in output
+    record = json.loads(shop.cli("jobs", "show", job_id, "--json").stdout)
+    assert (record["job_id"], record["payload"], record["error"]["code"]) == (job_id, {}, "RuntimeError")
+    assert [attempt["outcome"] for attempt in record["attempts"]] == ["dead_lettered"]
+    assert [event["type"] for event in record["events"]] == ["queued", "running", "error"]
+    assert record["created_at"].endswith("Z")
 
 
 def test_a_job_may_be_named_by_a_unique_beginning(shop: Shop) -> None:
     ids = ["aaaaaaaa-bbbb-7000-8000-000000000001", "aaaaaaaa-cccc-7000-8000-000000000002"]
     shop.ask(lambda engine: engine.enqueue([NewJob(job_id, "add") for job_id in ids]))
-    shown = shop.cli("jobs", "show", ids[0][:10].upper(), "--json")
-    assert json.loads(shown.stdout)["job_id"] == ids[0]
+    output = shop.cli("jobs", "show", ids[0][:10].upper(), "--json")
+    assert json.loads(output.stdout)["job_id"] == ids[0]
     several = shop.cli("jobs", "show", "aaaaaaaa")
     assert several.exit_code == 2
     assert "2 jobs begin with aaaaaaaa" in several.stderr
@@ -113,8 +113,8 @@ def test_a_file_that_is_not_there_is_not_taken_for_an_empty_store(shop: Shop) ->
 
 
 def test_cancel_ends_what_waits_and_asks_what_runs(shop: Shop) -> None:
-    waits, runs, ended = shop.add(queue="other"), half_done(shop), shop.dead(queue="third")
-    result = shop.cli("jobs", "cancel", waits, runs, ended, "--reason", "not wanted")
+    waits, runs, ended_id = shop.add(queue="other"), half_done(shop), shop.dead(queue="third")
+    result = shop.cli("jobs", "cancel", waits, runs, ended_id, "--reason", "not wanted")
     assert result.stdout.splitlines() == [f"{waits} canceled", f"{runs} is asked to stop"]
     assert result.exit_code == 1
     assert "callsheet: " in result.stderr
@@ -130,21 +130,21 @@ def test_retry_brings_a_job_back(shop: Shop) -> None:
 
 
 def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it(shop: Shop) -> None:
-    sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
-    own = shop.dead(contract="euterpe", credentials=sealed)
-    keyed = shop.dead(contract="euterpe", concurrency_key="k", concurrency_limit=5)
-    told = shop.cli("jobs", "retry", own, keyed)
-    (line,) = told.stdout.splitlines()
+    envelope = Envelope(1, "YQ==", "YQ==", "kek", 1)
+    own = shop.dead(contract="euterpe", credentials=envelope)
+    keyed_id = shop.dead(contract="euterpe", concurrency_key="k", concurrency_limit=5)
+    result = shop.cli("jobs", "retry", own, keyed_id)
+    (line,) = result.stdout.splitlines()
     copy_id = line.removeprefix(f"{own} runs again as ").removesuffix(", queued")
     assert (shop.job(copy_id).contract, shop.job(own).status) == ("euterpe", Status.DEAD_LETTER)
     checkpoints = shop.ask(lambda engine: engine.store.checkpoints(copy_id))
     assert json.loads(checkpoints[RESUMED_FROM]) == own
-    assert told.exit_code == 1
-    assert keyed in told.stderr
-    assert "concurrency key" in told.stderr
+    assert result.exit_code == 1
+    assert keyed_id in result.stderr
+    assert "concurrency key" in result.stderr
     (credentials,) = shop.ask(lambda engine: engine.store.credentials([copy_id]))
     assert credentials is not None
-    assert credentials.envelope == sealed
+    assert credentials.envelope == envelope
     again = shop.cli("jobs", "dead", "--retry-all", "--yes")
     assert f"{own} runs again as {copy_id}, queued" in again.stdout
     assert len(shop.ask(lambda engine: engine.find(JobQuery())).jobs) == 3, "one copy, however often it is asked for"
@@ -152,9 +152,9 @@ def test_retry_runs_a_dead_transcode_as_a_copy_that_names_it(shop: Shop) -> None
 
 def test_dead_letters_are_shown_with_their_reasons_and_can_all_be_retried(shop: Shop) -> None:
     jobs = [shop.dead(), shop.dead(queue="media")]
-    shown = shop.cli("jobs", "dead").stdout
-    assert all(job_id in shown for job_id in jobs)
-    assert "boom: it [bold] broke" in shown
+    output = shop.cli("jobs", "dead").stdout
+    assert all(job_id in output for job_id in jobs)
+    assert "boom: it [bold] broke" in output
     assert json.loads(shop.cli("jobs", "dead", "--json").stdout)[0]["reason"] == "boom: it [bold] broke"
     assert shop.cli("jobs", "dead", "--retry-all", input="n\n").exit_code == 1
     assert [shop.job(job_id).status for job_id in jobs] == [Status.DEAD_LETTER] * 2
@@ -171,13 +171,13 @@ def test_a_queue_is_paused_and_resumed(shop: Shop) -> None:
 
 
 def test_watch_follows_jobs_to_their_end(shop: Shop, start: Start) -> None:
-    job_id, failed = half_done(shop), shop.dead(queue="other")
-    watch = start("jobs", "watch", job_id, failed, job_id)
+    job_id, failed_id = half_done(shop), shop.dead(queue="other")
+    watch = start("jobs", "watch", job_id, failed_id, job_id)
     eventually(lambda: f"{job_id} render progress 50% decoding half way" in watch.printed)
     finish(shop, job_id)
     assert watch.end() == 1
     assert f"{job_id} render succeeded" in watch.printed
-    assert f"{failed} broken dead_letter: boom: it [bold] broke" in watch.printed
+    assert f"{failed_id} broken dead_letter: boom: it [bold] broke" in watch.printed
 
 
 def test_watch_without_an_id_shows_all_that_runs_until_it_is_interrupted(shop: Shop, start: Start) -> None:
@@ -207,7 +207,7 @@ def test_a_terminal_gets_bars(shop: Shop) -> None:
             assert (await following).status is Status.SUCCEEDED
 
     shop.ask(follow_to_the_end)
-    drawn = terminal.getvalue()
-    assert "decoding: half way" in drawn
-    assert "100%" in drawn
-    assert "succeeded" in drawn
+    pictures = terminal.getvalue()
+    assert "decoding: half way" in pictures
+    assert "100%" in pictures
+    assert "succeeded" in pictures

@@ -21,7 +21,7 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "clean_url"),
     [
         ("sqlite:///jobs.db", "sqlite:///jobs.db"),
         ("sqlite:////a:b@c/jobs.db", "sqlite:////a:b@c/jobs.db"),
@@ -37,8 +37,8 @@ class Terminal(io.StringIO):
         ),
     ],
 )
-def test_a_url_is_shown_without_its_password(url: str, shown: str) -> None:
-    assert without_password(url) == shown
+def test_a_url_is_shown_without_its_password(url: str, clean_url: str) -> None:
+    assert without_password(url) == clean_url
 
 
 def test_text_keeps_all_but_passwords() -> None:
@@ -47,9 +47,9 @@ def test_text_keeps_all_but_passwords() -> None:
 
 
 def test_a_url_that_cannot_be_read_is_refused_without_telling_it() -> None:
-    with pytest.raises(InvalidInput) as refused:
+    with pytest.raises(InvalidInput) as excinfo:
         check_url("postgresql://u:s3/cret@h/db")
-    assert "s3" not in str(refused.value)
+    assert "s3" not in str(excinfo.value)
 
 
 def test_a_line_for_people_has_time_level_and_message() -> None:
@@ -76,10 +76,15 @@ def test_a_json_line_has_the_records_fields_and_the_traceback_as_text() -> None:
     error = ValueError("redis://:s3cret@h/0")
     log.error("it broke", exc_info=error, extra={"fields": {"job_id": "j1", "level": "mine", "what": {1}}})
     (line,) = stream.getvalue().splitlines()
-    told = json.loads(line)
-    assert (told["level"], told["logger"], told["message"], told["job_id"]) == ("error", log.name, "it broke", "j1")
-    assert told["exception"].endswith("ValueError: redis://:***@h/0")
-    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", told["ts"])
+    record = json.loads(line)
+    assert (record["level"], record["logger"], record["message"], record["job_id"]) == (
+        "error",
+        log.name,
+        "it broke",
+        "j1",
+    )
+    assert record["exception"].endswith("ValueError: redis://:***@h/0")
+    assert re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", record["ts"])
 
 
 def test_logs_go_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -81,15 +81,15 @@ def test_a_signal_ends_the_wait(shop: Shop, start: Start) -> None:
 
 def test_who_is_not_to_wait_fails_at_once(shop: Shop) -> None:
     for name in SERVICES:
-        done = shop.cli(*service(shop, name, NOWHERE), "--wait", "0")
-        assert (done.exit_code, WAITING in done.output) == (1, False), done.output
-        assert "Redis cannot serve now" in done.output
+        result = shop.cli(*service(shop, name, NOWHERE), "--wait", "0")
+        assert (result.exit_code, WAITING in result.output) == (1, False), result.output
+        assert "Redis cannot serve now" in result.output
 
 
 def test_a_wait_has_an_end(shop: Shop) -> None:
-    done = shop.cli(*service(shop, "worker", NOWHERE), "--wait", "10ms")
-    assert (done.exit_code, WAITING in done.output) == (1, True), done.output
-    assert "Redis cannot serve now" in done.output.splitlines()[-1]
+    result = shop.cli(*service(shop, "worker", NOWHERE), "--wait", "10ms")
+    assert (result.exit_code, WAITING in result.output) == (1, True), result.output
+    assert "Redis cannot serve now" in result.output.splitlines()[-1]
 
 
 def refusals(tmp_path: Path) -> dict[str, str]:
@@ -109,26 +109,26 @@ def refusals(tmp_path: Path) -> dict[str, str]:
 
 
 def test_what_no_waiting_mends_fails_at_once(shop: Shop, tmp_path: Path) -> None:
-    for told, url in refusals(tmp_path).items():
-        done = shop.cli(*service(shop, "serve", url), env=SHORT)
-        assert done.exit_code != 0, url
-        assert told in done.output
-        assert WAITING not in done.output, done.output
+    for message, url in refusals(tmp_path).items():
+        result = shop.cli(*service(shop, "serve", url), env=SHORT)
+        assert result.exit_code != 0, url
+        assert message in result.output
+        assert WAITING not in result.output, result.output
 
 
 def test_migrate_and_doctor_wait_for_nothing(shop: Shop) -> None:
     for command in "migrate", "doctor":
-        done = shop.cli(command, "--database-url", NOWHERE, env=SHORT)
-        assert done.exit_code == 1, done.output
-        assert WAITING not in done.output
+        result = shop.cli(command, "--database-url", NOWHERE, env=SHORT)
+        assert result.exit_code == 1, result.output
+        assert WAITING not in result.output
 
 
 def test_a_worker_waits_for_a_server_that_is_away(shop: Shop, start: Start) -> None:
     port = free_port()
     words = ("worker", shop.app, "--url", f"http://127.0.0.1:{port}")
-    refused = start(*words, "--wait", "0", CALLSHEET_TOKEN=KEY)
+    refusal = start(*words, "--wait", "0", CALLSHEET_TOKEN=KEY)
     stopped, worker = (start(*words, CALLSHEET_TOKEN=KEY, **LONG) for _ in range(2))
-    assert refused.end() == 1
+    assert refusal.end() == 1
     for program in stopped, worker:
         program.hear("waiting for the server")
     stopped.signal()

@@ -12,8 +12,8 @@ from tests.cli.conftest import Shop
 
 
 def acts(shop: Shop, *words: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(shop.cli("audit", "--json", *words).stdout)
-    return found
+    entries: list[dict[str, Any]] = json.loads(shop.cli("audit", "--json", *words).stdout)
+    return entries
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgres", "redis"], indirect=True)
@@ -24,9 +24,9 @@ def test_quotas_are_set_shown_and_reset(shop: Shop) -> None:
     )
     (line,) = shop.cli("quotas", "list").stdout.splitlines()[1:]
     assert line.split() == ["acme", "1", "of", "1000", "0", "of", "-", "0", "of", "any", "-", "-", "0", "of", "-"]
-    (told,) = json.loads(shop.cli("quotas", "list", "--tenant", "acme", "--json").stdout)
-    assert (told["own"]["queued"], told["own"]["rate"], told["used"]["queued"]) == (1000, None, 1)
-    assert told["limits"] == told["own"], "no server has told of its defaults"
+    (record,) = json.loads(shop.cli("quotas", "list", "--tenant", "acme", "--json").stdout)
+    assert (record["own"]["queued"], record["own"]["rate"], record["used"]["queued"]) == (1000, None, 1)
+    assert record["limits"] == record["own"], "no server has told of its defaults"
     assert "default limits" in shop.cli("quotas", "reset", "acme").stdout
     assert shop.cli("quotas", "reset", "acme").exit_code == 1
     assert [act["action"] for act in acts(shop)] == ["quota.removed", "quota.changed"]
@@ -38,14 +38,14 @@ def test_the_numbers_are_those_that_a_server_enforces(shop: Shop) -> None:
         quotas = Quotas(engine.store, DEFAULTS._replace(bytes=1_000))
         await quotas.publish()
         await quotas.charge("acme", 600)
-        with pytest.raises(QuotaExceeded) as refused:
+        with pytest.raises(QuotaExceeded) as excinfo:
             await quotas.charge("acme", 401)
-        assert (refused.value.limit, refused.value.used) == (1_000, 600)
+        assert (excinfo.value.limit, excinfo.value.used) == (1_000, 600)
 
     shop.add()
     shop.ask(serve)
-    (told,) = json.loads(shop.cli("quotas", "list", "--tenant", "acme", "--json").stdout)
-    assert (told["limits"]["bytes"], told["used"]["bytes"], told["own"]["bytes"]) == (1_000, 600, None)
+    (record,) = json.loads(shop.cli("quotas", "list", "--tenant", "acme", "--json").stdout)
+    assert (record["limits"]["bytes"], record["used"]["bytes"], record["own"]["bytes"]) == (1_000, 600, None)
 
 
 @pytest.mark.parametrize("words", [["quotas", "set", "acme"], ["quotas", "set", "acme", "--queued", "-5"]])
@@ -61,18 +61,18 @@ def test_acts_at_a_terminal_are_in_the_audit_log(shop: Shop) -> None:
     (made,) = acts(shop)
     assert (made["action"], made["actor"], made["tenant"]) == ("key.created", "cli", "acme")
     shop.cli("keys", "revoke", made["target"])
-    invited = shop.cli("workers", "enroll").stdout.strip()
+    enrolment = shop.cli("workers", "enroll").stdout.strip()
     shop.cli("jobs", "pause", "media")
     shop.cli("jobs", "resume", "media")
-    told = [act["action"] for act in acts(shop)]
-    assert told == ["queue.resumed", "queue.paused", "enrolment.created", "key.revoked", "key.created"]
+    actions = [act["action"] for act in acts(shop)]
+    assert actions == ["queue.resumed", "queue.paused", "enrolment.created", "key.revoked", "key.created"]
     assert [act["action"] for act in acts(shop, "--tenant", "acme", "--action", "key.")] == [
         "key.revoked",
         "key.created",
     ]
-    shown = shop.cli("audit", "--limit", "2")
-    assert "queue.resumed" in shown.stdout
-    assert "there may be more than 2" in shown.stderr
+    output = shop.cli("audit", "--limit", "2")
+    assert "queue.resumed" in output.stdout
+    assert "there may be more than 2" in output.stderr
     assert text not in json.dumps(acts(shop))
-    assert invited not in json.dumps(acts(shop))
+    assert enrolment not in json.dumps(acts(shop))
     assert shop.cli("audit", "--action", "nonsense").exit_code == 2

@@ -81,24 +81,24 @@ def test_up_makes_a_key_runs_tasks_and_drains(start: Start, shop: Shop, port: in
 
 
 def test_auth_is_off_only_on_this_machine(shop: Shop) -> None:
-    refused = shop.cli("serve", "--auth", "off", "--host", "0.0.0.0")
-    assert refused.exit_code == 2
-    assert "for this machine alone" in refused.stderr
+    refusal = shop.cli("serve", "--auth", "off", "--host", "0.0.0.0")
+    assert refusal.exit_code == 2
+    assert "for this machine alone" in refusal.stderr
 
 
 def test_a_batch_of_webhooks_is_a_setting_and_has_at_most_25(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    refused = shop.cli("serve", env={"CALLSHEET_WEBHOOK_BATCH": "26"})
-    assert refused.exit_code == 2
-    assert "at most 25" in refused.stderr
-    found: list[DeliveryOptions] = []
+    refusal = shop.cli("serve", env={"CALLSHEET_WEBHOOK_BATCH": "26"})
+    assert refusal.exit_code == 2
+    assert "at most 25" in refusal.stderr
+    options_seen: list[DeliveryOptions] = []
 
     def noted(_: Engine, __: object, options: DeliveryOptions) -> None:
-        found.append(options)
+        options_seen.append(options)
         raise WrongInput("that is all")
 
     monkeypatch.setattr(outgoing, "Deliveries", noted)
     shop.cli("serve", env={"CALLSHEET_WEBHOOK_BATCH": "25", "CALLSHEET_WEBHOOK_CONCURRENCY": "7"})
-    assert [(options.batch, options.held, options.concurrency) for options in found] == [(25, 25, 7)]
+    assert [(options.batch, options.held, options.concurrency) for options in options_seen] == [(25, 25, 7)]
 
 
 def test_a_port_in_use_is_told(start: Start, port: int) -> None:
@@ -115,11 +115,11 @@ def test_a_port_in_use_is_told(start: Start, port: int) -> None:
 
 
 def test_keys_are_made_listed_and_revoked(shop: Shop) -> None:
-    made = json.loads(shop.cli("keys", "create", "anna", "--requester", "acme", "--expires", "90d", "--json").stdout)
-    listed = shop.cli("keys", "list").stdout
-    assert "anna" in listed
-    assert "acme" in listed
-    assert made["key"] not in listed
+    output = json.loads(shop.cli("keys", "create", "anna", "--requester", "acme", "--expires", "90d", "--json").stdout)
+    listing = shop.cli("keys", "list").stdout
+    assert "anna" in listing
+    assert "acme" in listing
+    assert output["key"] not in listing
 
     def of(text: str) -> object:
         async def ask(engine: Engine) -> object:
@@ -127,9 +127,9 @@ def test_keys_are_made_listed_and_revoked(shop: Shop) -> None:
 
         return shop.ask(ask)
 
-    assert of(made["key"]) is not None
-    assert shop.cli("keys", "revoke", made["key_id"]).exit_code == 0
-    assert of(made["key"]) is None
+    assert of(output["key"]) is not None
+    assert shop.cli("keys", "revoke", output["key_id"]).exit_code == 0
+    assert of(output["key"]) is None
     assert "revoked" in shop.cli("keys", "list").stdout
     assert shop.cli("keys", "revoke", "nobody").exit_code == 1
     assert "no scope" not in shop.cli("keys", "create", "x", "--scope", "admin").stdout

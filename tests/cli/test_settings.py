@@ -77,9 +77,9 @@ def flags(command: click.Command) -> list[click.Option]:
 
 def section(name: str) -> str:
     """The part of the reference that is about a command."""
-    found = re.search(rf"^##+ {name}\n(.*?)(?=^##|\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert found, f"{PAGE.name} has no section {name}"
-    return found[1]
+    match = re.search(rf"^##+ {name}\n(.*?)(?=^##|\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert match, f"{PAGE.name} has no section {name}"
+    return match[1]
 
 
 @pytest.mark.parametrize(("name", "sentence"), [told for told_of in SECTIONS.values() for told in told_of.items()])
@@ -95,8 +95,8 @@ def test_every_flag_has_its_variable(name: str) -> None:
         (flag,) = option.opts
         of_one = flag in OF_ONE_CALL or (name, flag) in OF_ONE_COMMAND
         expected = None if of_one else f"CALLSHEET_{flag[2:].upper().replace('-', '_')}"
-        named = option.envvar[0] if isinstance(option.envvar, list) else option.envvar
-        assert named == expected
+        variable = option.envvar[0] if isinstance(option.envvar, list) else option.envvar
+        assert variable == expected
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -120,9 +120,9 @@ def test_help_explains_and_gives_an_example(name: str, tmp_path: Path) -> None:
 
 
 def test_help_lists_all_commands_by_section(tmp_path: Path) -> None:
-    shown = Shop(tmp_path, "", "").cli("--help").stdout
+    output = Shop(tmp_path, "", "").cli("--help").stdout
     for words in ("Run it:", "Jobs:", "Look after a store:", *(name.split()[1] for name in ALL)):
-        assert words in shown
+        assert words in output
 
 
 def test_the_workers_defaults_are_those_of_the_library() -> None:

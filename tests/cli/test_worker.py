@@ -70,8 +70,8 @@ def test_a_worker_is_called_what_contract_000_calls_it(shop: Shop, start: Start)
 def test_each_process_of_a_pod_has_a_name_of_its_own(shop: Shop, start: Start) -> None:
     worker = start("worker", shop.app, "--processes", "2", POD_NAME="pod-7")
     worker.hear("serves", 2)
-    told = {line.partition("worker ")[2].partition(" serves")[0] for line in worker.said if " serves " in line}
-    assert told == {"pod-7", "pod-7-2"}
+    queues_served = {line.partition("worker ")[2].partition(" serves")[0] for line in worker.said if " serves " in line}
+    assert queues_served == {"pod-7", "pod-7-2"}
 
 
 def test_the_largest_source_is_a_setting_of_the_worker(shop: Shop, start: Start) -> None:
@@ -88,30 +88,30 @@ def test_the_largest_source_is_a_setting_of_the_worker(shop: Shop, start: Start)
 
 
 def test_a_worker_reaches_what_its_flags_open_as_a_server_does(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Rules] = []
+    options_seen: list[Rules] = []
 
     def declared(app: Callsheet, rules: Rules, *, storage: Rules, **_: object) -> Callsheet:
-        found.extend((rules, storage))
+        options_seen.extend((rules, storage))
         return app
 
     monkeypatch.setattr(serving, "add_builtin", declared)
     monkeypatch.setenv("CALLSHEET_WEBHOOK_NETWORKS", "10.1.0.0/16")
     shop.cli("worker", "--burst", "--queues", "none", "--webhook-http", "--webhook-ports", "9443")
-    assert found == [rules_of(["10.1.0.0/16"], ["9443"], http=True)] * 2  # storages have no rules of their own
+    assert options_seen == [rules_of(["10.1.0.0/16"], ["9443"], http=True)] * 2  # storages have no rules of their own
 
 
 def test_a_workers_storages_have_settings_of_their_own(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    found: list[Rules] = []
+    options_seen: list[Rules] = []
 
     def declared(app: Callsheet, rules: Rules, *, storage: Rules, **_: object) -> Callsheet:
-        found.extend((rules, storage))
+        options_seen.extend((rules, storage))
         return app
 
     monkeypatch.setattr(serving, "add_builtin", declared)
     monkeypatch.setenv("CALLSHEET_STORAGE_NETWORKS", "10.2.0.0/16")
     monkeypatch.setenv("CALLSHEET_WEBHOOK_NETWORKS", "10.1.0.0/16")
     shop.cli("worker", "--burst", "--queues", "none", "--storage-http", "--storage-ports", "9000")
-    assert found == [rules_of(["10.1.0.0/16"], None, http=False), rules_of(["10.2.0.0/16"], ["9000"], http=True)]
+    assert options_seen == [rules_of(["10.1.0.0/16"], None, http=False), rules_of(["10.2.0.0/16"], ["9000"], http=True)]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -223,10 +223,10 @@ def test_json_logs_are_one_object_a_line_with_the_jobs_fields(shop: Shop, start:
     shop.add("broken", {})
     lines = [json.loads(line) for line in burst(shop, start, "--log-format", "json").said]
     assert all({"ts", "level", "logger", "message"} <= line.keys() for line in lines)
-    begun, ended = [line for line in lines if line.get("job_id") == job_id]
-    assert (begun["task"], begun["queue"], begun["attempt"]) == ("add", "default", 1)
-    assert begun["waited_ms"] >= 0
-    assert ended["took_ms"] >= 0
+    begun_jobs, jobs = [line for line in lines if line.get("job_id") == job_id]
+    assert (begun_jobs["task"], begun_jobs["queue"], begun_jobs["attempt"]) == ("add", "default", 1)
+    assert begun_jobs["waited_ms"] >= 0
+    assert jobs["took_ms"] >= 0
 
 
 SPEAKING = """
@@ -271,12 +271,12 @@ def test_every_line_about_a_job_has_its_correlation_id(shop: Shop, start: Start,
     job_id = shop.add(name, {}, correlation_id=first)
     shop.add("number", {"n": "none"}, correlation_id=other)
     lines = burst(shop, start, "--log-format", form).said
-    wanted = ["started", "by the context", "succeeded"] + ["by a logger of its own"] * (name != "in_process")
-    for words in wanted:
+    lines_wanted = ["started", "by the context", "succeeded"] + ["by a logger of its own"] * (name != "in_process")
+    for words in lines_wanted:
         (line,) = [line for line in lines if words in line and first in line]
         if form == "json":
-            told = json.loads(line)
-            assert (told["job_id"], told["correlation_id"]) == (job_id, first), words
+            record = json.loads(line)
+            assert (record["job_id"], record["correlation_id"]) == (job_id, first), words
     assert [line for line in lines if other in line and "was refused for its payload" in line], lines
     assert all(line.count(first) <= 1 or form == "json" for line in lines), "once is enough for people"
     about = [line for line in lines if job_id in line]
@@ -286,9 +286,9 @@ def test_every_line_about_a_job_has_its_correlation_id(shop: Shop, start: Start,
 @pytest.mark.parametrize("url", ["postgres"], indirect=True)
 def test_a_workers_log_has_no_password(shop: Shop, start: Start) -> None:
     url = shop.url.replace("//postgres@", "//postgres:s3cret@")
-    said = burst(shop, start, "--database-url", url, "--log-level", "debug", CALLSHEET_DATABASE_URL="").said
-    assert any("postgres:***@" in line for line in said)
-    assert not any("s3cret" in line for line in said)
+    output = burst(shop, start, "--database-url", url, "--log-level", "debug", CALLSHEET_DATABASE_URL="").said
+    assert any("postgres:***@" in line for line in output)
+    assert not any("s3cret" in line for line in output)
 
 
 def test_a_store_that_cannot_be_reached_is_one_line(shop: Shop, start: Start) -> None:
@@ -299,7 +299,7 @@ def test_a_store_that_cannot_be_reached_is_one_line(shop: Shop, start: Start) ->
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--lease", "30x"], "'30x' is no duration; write seconds (10, 0.5) or units"),
         (["--lease", "10ms"], "a lease must last at least 1 s"),
@@ -310,10 +310,10 @@ def test_a_store_that_cannot_be_reached_is_one_line(shop: Shop, start: Start) ->
         (["--nothing"], "No such option"),
     ],
 )
-def test_a_wrong_flag_is_told_and_ends_with_2(shop: Shop, words: list[str], said: str) -> None:
+def test_a_wrong_flag_is_told_and_ends_with_2(shop: Shop, words: list[str], message: str) -> None:
     result = shop.cli("worker", shop.app, *words)
     assert result.exit_code == 2
-    assert said in result.stderr
+    assert message in result.stderr
 
 
 def test_the_variable_does_not_replace_a_store_that_the_app_names(shop: Shop, start: Start) -> None:

@@ -14,24 +14,24 @@ from tests.cli.conftest import Shop
 def enrolled(shop: Shop, token: str) -> Token:
     async def enroll(engine: Engine) -> Token:
         workers = WorkerRegistry(engine.store)
-        made = await workers.enroll(token, "gpu1", labels=["[bold]"], version="1.0", protocol=2)
-        await workers.seen(made.worker.worker_id, ["[bold]"], "1.1", 4)
-        return made
+        result = await workers.enroll(token, "gpu1", labels=["[bold]"], version="1.0", protocol=2)
+        await workers.seen(result.worker.worker_id, ["[bold]"], "1.1", 4)
+        return result
 
     return shop.ask(enroll)
 
 
 def listed(shop: Shop) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(shop.cli("workers", "list", "--json").stdout)
-    return found
+    results: list[dict[str, Any]] = json.loads(shop.cli("workers", "list", "--json").stdout)
+    return results
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgres", "redis"], indirect=True)
 def test_a_worker_is_enrolled_listed_drained_and_revoked(shop: Shop) -> None:
     assert shop.cli("workers", "list").stdout.startswith("no workers yet")
-    made = shop.cli("workers", "enroll", "--queues", "media,default", "--tenants", "acme", "--token-life", "10m")
-    assert "it is not shown again" in made.stderr
-    token = enrolled(shop, made.stdout.strip())
+    output = shop.cli("workers", "enroll", "--queues", "media,default", "--tenants", "acme", "--token-life", "10m")
+    assert "it is not shown again" in output.stderr
+    token = enrolled(shop, output.stdout.strip())
     worker_id = token.worker.worker_id
     assert (token.worker.queues, token.worker.tenants, token.rotate_after_s) == (("media", "default"), ("acme",), 450)
     (line,) = shop.cli("workers", "list").stdout.splitlines()[1:]
@@ -48,20 +48,20 @@ def test_a_worker_is_enrolled_listed_drained_and_revoked(shop: Shop) -> None:
 
 
 def test_an_enrolment_is_for_all_queues_and_one_worker_unless_it_says(shop: Shop) -> None:
-    told = json.loads(shop.cli("workers", "enroll", "--json").stdout)
-    assert (told["queues"], told["tenants"], told["uses_left"]) == (None, None, 1)
-    assert told["expires_at"] - told["created_at"] == 3_600_000
-    enrolled(shop, told["enrolment_token"])
+    record = json.loads(shop.cli("workers", "enroll", "--json").stdout)
+    assert (record["queues"], record["tenants"], record["uses_left"]) == (None, None, 1)
+    assert record["expires_at"] - record["created_at"] == 3_600_000
+    enrolled(shop, record["enrolment_token"])
     with pytest.raises(Problem, match="used up"):
-        enrolled(shop, told["enrolment_token"])
+        enrolled(shop, record["enrolment_token"])
 
 
 def test_an_enrolment_is_taken_back(shop: Shop) -> None:
-    told = json.loads(shop.cli("workers", "enroll", "--json", "--uses", "3").stdout)
-    id_ = told["enrolment_id"]
+    record = json.loads(shop.cli("workers", "enroll", "--json", "--uses", "3").stdout)
+    id_ = record["enrolment_id"]
     assert shop.cli("workers", "withdraw", id_).stdout == f"enrolment {id_} is taken back\n"
     with pytest.raises(Problem):
-        enrolled(shop, told["enrolment_token"])
+        enrolled(shop, record["enrolment_token"])
     again = shop.cli("workers", "withdraw", id_)
     assert (again.exit_code, again.stderr.startswith(f"callsheet: no enrolment {id_}")) == (1, True)
 
@@ -78,9 +78,9 @@ def test_enrolments_that_can_be_used_are_listed(shop: Shop) -> None:
     ):
         for word in words:
             assert word in line
-    shown = json.loads(shop.cli("workers", "enrolments", "--json").stdout)
-    assert [right["enrolment_id"] for right in shown] == [one["enrolment_id"], two["enrolment_id"]]
-    assert one["enrolment_token"] not in json.dumps(shown)
+    output = json.loads(shop.cli("workers", "enrolments", "--json").stdout)
+    assert [right["enrolment_id"] for right in output] == [one["enrolment_id"], two["enrolment_id"]]
+    assert one["enrolment_token"] not in json.dumps(output)
     shop.cli("workers", "withdraw", one["enrolment_id"])
     enrolled(shop, two["enrolment_token"])
     (left,) = json.loads(shop.cli("workers", "enrolments", "--json").stdout)

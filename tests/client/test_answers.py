@@ -31,7 +31,7 @@ RECEIPT = told(job("queued"), 202)
 
 
 async def types(client: Client, after: str | None = None) -> list[str]:
-    return [found.type async for found in client.events("j", after)]
+    return [event.type async for event in client.events("j", after)]
 
 
 async def test_a_repeated_event_is_dropped_and_the_last_id_sent_back() -> None:
@@ -39,7 +39,7 @@ async def test_a_repeated_event_is_dropped_and_the_last_id_sent_back() -> None:
     second = stream(event(1, "queued"), event(2), event(3), event(4, "done"))
     async with scripted(first, second) as server, Client(server.url, patience=QUICK) as client:
         assert [found.seq async for found in client.events("j")] == [1, 2, 3, 4]
-    assert [asked.headers.get("last-event-id") for asked in server.asked] == [None, "1000-2"]
+    assert [request.headers.get("last-event-id") for request in server.asked] == [None, "1000-2"]
     assert server.asked[0].headers["accept"] == "text/event-stream"
 
 
@@ -48,7 +48,7 @@ async def test_of_many_jobs_a_repeated_event_is_dropped_too() -> None:
     second = stream(event(1), event(2), event(3, "done"))
     async with scripted(first, second) as server, Client(server.url, patience=QUICK) as client:
         assert [found.seq async for found in client.events_of("j")] == [1, 2, 3]
-    assert [asked.headers.get("last-event-id") for asked in server.asked] == [None, "1000-2"]
+    assert [request.headers.get("last-event-id") for request in server.asked] == [None, "1000-2"]
     assert server.asked[0].path == "/v1/events?jobs=j"
 
 
@@ -124,7 +124,7 @@ async def test_retry_after_is_kept_by_streams_and_requests(status: int) -> None:
     ):
         assert await types(client) == ["done"]
         assert (await client.get("j")).status == "done"
-    first, second, third, fourth = (asked.at for asked in server.asked)
+    first, second, third, fourth = (request.at for request in server.asked)
     assert second - first >= 1.0
     assert fourth - third >= 1.0
 
@@ -132,10 +132,10 @@ async def test_retry_after_is_kept_by_streams_and_requests(status: int) -> None:
 async def test_retry_after_may_be_a_moment_and_one_too_far_is_told() -> None:
     far = problem(503, "shutting_down", Retry_After="Wed, 21 Oct 2099 07:28:00 GMT")
     async with scripted(far) as server, Client(server.url, patience=QUICK) as client:
-        with pytest.raises(ServerBusy) as caught:
+        with pytest.raises(ServerBusy) as excinfo:
             await client.get("j")
-        assert caught.value.retry_after_s is not None
-        assert caught.value.retry_after_s > 1e9
+        assert excinfo.value.retry_after_s is not None
+        assert excinfo.value.retry_after_s > 1e9
         with pytest.raises(ServerBusy):
             await types(client)
     assert len(server.asked) == 2
@@ -205,8 +205,8 @@ async def test_a_new_job_is_asked_for_again_with_the_same_key() -> None:
     busy = problem(502, "bad_gateway")
     async with scripted(CUT, busy, RECEIPT) as server, Client(server.url, patience=QUICK) as client:
         assert (await client.create("chat", {"prompt": "hi"})).job_id == "j"
-    keys = {asked.headers["idempotency-key"] for asked in server.asked}
-    assert (len(server.asked), len(keys), len({asked.body for asked in server.asked})) == (3, 1, 1)
+    keys = {request.headers["idempotency-key"] for request in server.asked}
+    assert (len(server.asked), len(keys), len({request.body for request in server.asked})) == (3, 1, 1)
 
 
 async def test_a_request_that_is_still_at_work_is_asked_again() -> None:
@@ -278,4 +278,4 @@ async def test_a_job_that_was_brought_back_is_waited_for_again() -> None:
         Client(server.url, patience=QUICK) as client,
     ):
         assert await client.wait("j") == 7
-    assert [asked.headers.get("last-event-id") for asked in server.asked] == [None, "1000-1", None, "1000-3", None]
+    assert [request.headers.get("last-event-id") for request in server.asked] == [None, "1000-1", None, "1000-3", None]

@@ -72,10 +72,10 @@ async def test_an_id_that_is_none_is_refused_here(client: Client) -> None:
 
 
 async def test_how_a_job_ended_is_raised(site: ServerState, client: Client) -> None:
-    failed = (await client.create("chat", {"prompt": "fail"})).job_id
-    with pytest.raises(JobFailed, match="it is broken") as caught:
-        await client.wait(failed)
-    assert (caught.type, caught.value.job_error["code"]) == (JobFailed, "broken")
+    failed_id = (await client.create("chat", {"prompt": "fail"})).job_id
+    with pytest.raises(JobFailed, match="it is broken") as excinfo:
+        await client.wait(failed_id)
+    assert (excinfo.type, excinfo.value.job_error["code"]) == (JobFailed, "broken")
     waiting = (await client.create("chat", {"prompt": "gate"})).job_id
     with pytest.raises(ResultTimeout, match="has not ended within 10ms; it goes on"):
         await client.wait(waiting, timeout="10ms")
@@ -87,24 +87,24 @@ async def test_how_a_job_ended_is_raised(site: ServerState, client: Client) -> N
 
 
 async def test_a_cancel_may_be_repeated_but_not_undo_an_end(idle: ServerState, client: Client) -> None:
-    canceled = (await client.create("embed", {"input": "nobody takes it"})).job_id
-    assert (await client.cancel(canceled)).status == "canceled"
-    assert (await client.cancel(canceled)).status == "canceled"
-    done = (await client.create("chat", {"prompt": "count 1"})).job_id
+    canceled_id = (await client.create("embed", {"input": "nobody takes it"})).job_id
+    assert (await client.cancel(canceled_id)).status == "canceled"
+    assert (await client.cancel(canceled_id)).status == "canceled"
+    done_id = (await client.create("chat", {"prompt": "count 1"})).job_id
     async with at_work(idle):
-        await client.wait(done)
-    with pytest.raises(Conflict) as caught:
-        await client.cancel(done)
-    assert (caught.value.status, caught.value.code) == (409, "illegal_move")
+        await client.wait(done_id)
+    with pytest.raises(Conflict) as excinfo:
+        await client.cancel(done_id)
+    assert (excinfo.value.status, excinfo.value.code) == (409, "illegal_move")
 
 
 async def test_jobs_are_listed_over_pages(idle: ServerState, client: Client) -> None:
-    made = [(await client.create("embed", {"input": str(n)})).job_id for n in range(103)]
+    job_ids = [(await client.create("embed", {"input": str(n)})).job_id for n in range(103)]
     chat = (await client.create("chat", {"prompt": "count 1"})).job_id
     await client.cancel(chat)
-    assert [job.job_id async for job in client.list(task="embed")] == made[::-1]
-    assert [job.job_id async for job in client.list(limit=3)] == [chat, *made[:-3:-1]]
-    assert [job.job_id async for job in client.list(limit=101, status="queued")] == made[:1:-1]
+    assert [job.job_id async for job in client.list(task="embed")] == job_ids[::-1]
+    assert [job.job_id async for job in client.list(limit=3)] == [chat, *job_ids[:-3:-1]]
+    assert [job.job_id async for job in client.list(limit=101, status="queued")] == job_ids[:1:-1]
     assert [job.job_id async for job in client.list(status="canceled")] == [chat]
     assert [job async for job in client.list(queue="other")] == []
     assert [job async for job in client.list(limit=0)] == []
@@ -156,9 +156,9 @@ async def test_no_jobs_are_no_stream(client: Client) -> None:
 async def test_the_same_key_finds_the_same_job_and_no_other(client: Client) -> None:
     first = await client.create("embed", {"input": "a"}, idempotency_key="k1")
     assert await client.create("embed", {"input": "a"}, idempotency_key="k1") == first
-    with pytest.raises(KeyConflict) as caught:
+    with pytest.raises(KeyConflict) as excinfo:
         await client.create("embed", {"input": "b"}, idempotency_key="k1")
-    assert isinstance(caught.value, IdempotencyConflict)
+    assert isinstance(excinfo.value, IdempotencyConflict)
     assert len({(await client.create("embed", {"input": "a"})).job_id for _ in range(2)}) == 2
     with pytest.raises(InvalidInput, match="visible ASCII"):
         await client.create("embed", {"input": "a"}, idempotency_key="with space")
@@ -186,9 +186,9 @@ async def test_refusals_are_typed_and_keep_what_was_said(idle: ServerState, clie
 @pytest.mark.parametrize("key", ["", "cs_live_wrong"])
 async def test_a_wrong_key_is_told_at_once(idle: ServerState, key: str) -> None:
     async with Client(idle.url, key, patience=QUICK) as client:
-        with pytest.raises(Unauthorized) as caught:
+        with pytest.raises(Unauthorized) as excinfo:
             await client.create("chat", {})
-        assert (caught.value.status, caught.value.code) == (401, "unauthorized")
+        assert (excinfo.value.status, excinfo.value.code) == (401, "unauthorized")
         with pytest.raises(Unauthorized):
             [event async for event in client.events(NOBODY)]
 
@@ -210,11 +210,11 @@ async def test_too_many_requests_are_sent_again_when_the_server_says(idle: Serve
     keys = ApiKeys(idle.live.engine.store)
     text, _ = await keys.create("slow", rate=1.0)
     async with Client(idle.url, text, patience=Patience(retry_for_s=0.0)) as hasty:
-        with pytest.raises(TooManyRequests) as caught:
+        with pytest.raises(TooManyRequests) as excinfo:
             for _ in range(4):
                 await hasty.create("embed", {"input": "a"})
-        assert caught.value.retry_after_s is not None
-        assert caught.value.retry_after_s >= 1.0
+        assert excinfo.value.retry_after_s is not None
+        assert excinfo.value.retry_after_s >= 1.0
     async with Client(idle.url, text, patience=QUICK) as patient:
         assert len({(await patient.create("embed", {"input": "a"})).job_id for _ in range(2)}) == 2
 

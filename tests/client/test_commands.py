@@ -55,15 +55,15 @@ async def program(
         await process.communicate()
 
 
-async def ended(process: Process, given: str | None = None) -> Ended:
+async def ended(process: Process, text_in: str | None = None) -> Ended:
     async with asyncio.timeout(60):
-        out, said = await process.communicate(None if given is None else given.encode())
-    return Ended(process.returncode, out.decode(), said.decode())
+        out, output = await process.communicate(None if text_in is None else text_in.encode())
+    return Ended(process.returncode, out.decode(), output.decode())
 
 
-async def run(site: ServerState, *words: str, given: str | None = None, **variables: str) -> Ended:
+async def run(site: ServerState, *words: str, text_in: str | None = None, **variables: str) -> Ended:
     async with program(site.url, *words, variables=variables) as process:
-        return await ended(process, given)
+        return await ended(process, text_in)
 
 
 async def read(process: Process, expected: str) -> None:
@@ -81,7 +81,7 @@ async def test_ask_prints_tokens_as_they_come(site: ServerState) -> None:
 
 async def test_ask_takes_its_question_from_anywhere(site: ServerState, client: Client) -> None:
     words = ("ask", "-", "--system", "Be short.", "--model", "m1", "--task", "chat")
-    assert await run(site, *words, given="echo from stdin") == Ended(0, "from stdin\n", "")
+    assert await run(site, *words, text_in="echo from stdin") == Ended(0, "from stdin\n", "")
     (job,) = [job async for job in client.list()]
     assert job.payload == {"prompt": "echo from stdin", "system": "Be short.", "model": "m1"}
     assert (await run(site, "ask", "echo hi", "--url", "http://127.0.0.1:9", CALLSHEET_URL=site.url)).code == 1
@@ -92,14 +92,14 @@ async def test_ask_tells_of_a_failure_and_ends_with_1(site: ServerState) -> None
     result = await run(site, "ask", "fail")
     assert (result.code, result.out) == (1, "0 1 2 \n")
     assert "error: broken: it is broken" in result.said
-    told = json.loads((await run(site, "ask", "fail", "--json")).out)
-    assert (told["status"], told["error"]["code"]) == ("error", "broken")
+    record = json.loads((await run(site, "ask", "fail", "--json")).out)
+    assert (record["status"], record["error"]["code"]) == ("error", "broken")
 
 
 async def test_ask_as_json_prints_the_ended_job(site: ServerState) -> None:
     result = await run(site, "ask", "count 2", "--json")
-    told = json.loads(result.out)
-    assert (result.code, told["status"], told["result"]["text"]) == (0, "done", "0 1 ")
+    record = json.loads(result.out)
+    assert (result.code, record["status"], record["result"]["text"]) == (0, "done", "0 1 ")
 
 
 async def test_an_answer_that_begins_anew_says_so(site: ServerState) -> None:
@@ -132,13 +132,13 @@ async def test_a_job_that_others_cancel_ends_ask_with_130(site: ServerState, cli
 async def test_ask_and_watch_repeat_nothing_after_cuts(site: ServerState, client: Client) -> None:
     async with before(site.url, anywhere(3, 6_000)) as proxy:
         async with program(proxy.url, "ask", "count 300", hasty=True) as process:
-            asked = await ended(process)
+            request = await ended(process)
         (job,) = [job async for job in client.list()]
         async with program(proxy.url, "watch", job.job_id, "--json", hasty=True) as process:
-            watched = await ended(process)
+            watched_jobs = await ended(process)
         assert proxy.cuts >= 20
-    assert (asked.code, asked.out) == (0, "".join(f"{number} " for number in range(300)) + "\n")
-    assert [json.loads(line)["id"] for line in watched.out.splitlines()] == await site.event_ids(job.job_id)
+    assert (request.code, request.out) == (0, "".join(f"{number} " for number in range(300)) + "\n")
+    assert [json.loads(line)["id"] for line in watched_jobs.out.splitlines()] == await site.event_ids(job.job_id)
 
 
 async def test_watch_shows_events_while_they_happen(site: ServerState, client: Client) -> None:
@@ -182,7 +182,7 @@ async def test_ctrl_c_stops_watching_and_nothing_else(site: ServerState, client:
 
 
 @pytest.mark.parametrize(
-    ("words", "variables", "code", "said"),
+    ("words", "variables", "code", "message"),
     [
         (["ask", " "], {}, 2, "nothing is asked"),
         (["ask", "hi"], {"CALLSHEET_API_KEY": ""}, 1, "export CALLSHEET_API_KEY="),
@@ -193,13 +193,13 @@ async def test_ctrl_c_stops_watching_and_nothing_else(site: ServerState, client:
     ],
 )
 async def test_what_is_wrong_is_one_line(
-    site: ServerState, words: list[str], variables: dict[str, str], code: int, said: str
+    site: ServerState, words: list[str], variables: dict[str, str], code: int, message: str
 ) -> None:
     result = await run(site, *words, **variables)
     assert (result.code, result.out) == (code, "")
     (line,) = result.said.splitlines()
     assert line.startswith("callsheet: ")
-    assert said in line
+    assert message in line
 
 
 def test_a_terminal_takes_no_orders_from_a_model(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,9 +58,9 @@ async def test_a_job_is_made_once_however_often_its_answer_is_lost(idle: ServerS
         before(idle.url, anywhere(1, 1_200)) as proxy,
         Client(proxy.url, ADMIN, patience=QUICK) as other,
     ):
-        made = [(await other.create("embed", {"input": str(number)})).job_id for number in range(20)]
+        job_ids = [(await other.create("embed", {"input": str(number)})).job_id for number in range(20)]
         assert proxy.cuts >= 10
-    assert [job.job_id async for job in client.list()] == made[::-1]
+    assert [job.job_id async for job in client.list()] == job_ids[::-1]
 
 
 async def test_a_cancel_whose_answer_is_lost_is_still_a_cancel(idle: ServerState, client: Client) -> None:
@@ -121,5 +121,5 @@ async def test_waiting_survives_cuts(site: ServerState, client: Client) -> None:
 
 def test_all_clients_give_a_silent_stream_up_after_three_pings() -> None:
     script = (Path(callsheet.studio.__file__).parent / "static" / "client.js").read_text("utf-8")
-    (told,) = re.findall(r"^export const SILENCE_MS = ([\d_]+);", script, re.MULTILINE)
-    assert int(told) / 1000 == Patience().silence_s == 3 * PING_S
+    (entry,) = re.findall(r"^export const SILENCE_MS = ([\d_]+);", script, re.MULTILINE)
+    assert int(entry) / 1000 == Patience().silence_s == 3 * PING_S

@@ -21,33 +21,33 @@ IMPATIENT = QUICK._replace(retry_for_s=0.05, reconnect_for_s=0.05)
 )
 def test_a_url_that_cannot_be_right_is_refused_without_telling_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLSHEET_URL", "nonsense")
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(InvalidInput) as excinfo:
         Client(url)
-    assert "pw" not in str(caught.value)
+    assert "pw" not in str(excinfo.value)
 
 
 @pytest.mark.parametrize("key", [f"{KEY}\n", f"{KEY} ", f"{KEY}ü", f"{KEY}\0"])
 def test_a_key_with_odd_characters_is_refused_without_telling_it(key: str) -> None:
-    with pytest.raises(InvalidInput) as caught:
+    with pytest.raises(InvalidInput) as excinfo:
         Client("http://127.0.0.1:1", key)
-    assert KEY not in f"{caught.value!r} {caught.value}"
+    assert KEY not in f"{excinfo.value!r} {excinfo.value}"
 
 
 async def test_the_key_is_sent_and_shown_nowhere(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
-    refused = problem(401, "unauthorized")
-    async with scripted(CUT, refused, told(job())) as server, Client(server.url, KEY, patience=QUICK) as client:
-        shown = [repr(client), repr(vars(client)), str(client)]
-        with pytest.raises(Exception, match="unauthorized") as caught:
+    refusal = problem(401, "unauthorized")
+    async with scripted(CUT, refusal, told(job())) as server, Client(server.url, KEY, patience=QUICK) as client:
+        texts = [repr(client), repr(vars(client)), str(client)]
+        with pytest.raises(Exception, match="unauthorized") as excinfo:
             await client.get("j")
-        shown += [repr(caught.value), str(caught.value), repr(vars(caught.value))]
+        texts += [repr(excinfo.value), str(excinfo.value), repr(vars(excinfo.value))]
         await client.get("j")
-    assert {asked.headers["authorization"] for asked in server.asked} == {f"Bearer {KEY}"}
-    assert KEY not in " ".join([*shown, caplog.text])
+    assert {request.headers["authorization"] for request in server.asked} == {f"Bearer {KEY}"}
+    assert KEY not in " ".join([*texts, caplog.text])
 
 
 async def test_no_server_is_told_with_its_address() -> None:
     async with Client("http://127.0.0.1:9", KEY, patience=IMPATIENT) as client:
-        with pytest.raises(ServerUnreachable, match=r"http://127\.0\.0\.1:9 ") as caught:
+        with pytest.raises(ServerUnreachable, match=r"http://127\.0\.0\.1:9 ") as excinfo:
             await client.get("j")
-    assert isinstance(caught.value.__cause__, httpx2.ConnectError)
+    assert isinstance(excinfo.value.__cause__, httpx2.ConnectError)

@@ -68,12 +68,12 @@ def test_any_cut_gives_the_same_events(stream: bytes, places: list[int]) -> None
 
 @given(st.lists(st.tuples(st.text("abc.-0123", max_size=5), st.text(max_size=20))))
 def test_what_a_server_writes_is_read_back(events: list[tuple[str, str]]) -> None:
-    written = [(name, text.replace("\r", "").encode("utf-8", "replace").decode()) for name, text in events]
+    written_text = [(name, text.replace("\r", "").encode("utf-8", "replace").decode()) for name, text in events]
     stream = "".join(
         f"id: {number}\nevent: {name}\n" + "".join(f"data: {part}\n" for part in text.split("\n")) + "\n"
-        for number, (name, text) in enumerate(written)
+        for number, (name, text) in enumerate(written_text)
     )
-    expected = [Frame(name or "message", text, str(number)) for number, (name, text) in enumerate(written)]
+    expected = [Frame(name or "message", text, str(number)) for number, (name, text) in enumerate(written_text)]
     assert parsed(stream.encode()) == expected
 
 

@@ -62,9 +62,15 @@ async def test_a_file_arrives_whole(live: Live, film: Path, size: int) -> None:
     film.write_bytes(DATA[:size])
     seen: list[int] = []
     async with Client(live.url, ADMIN, patience=QUICK) as client:
-        done = await client.upload(film, on_progress=lambda now: seen.append(now.received))
-    assert (done.status, done.name, done.size, done.received, done.todo) == ("done", "film.mp4", size, size, ())
-    assert await kept(live, done) == DATA[:size]
+        upload = await client.upload(film, on_progress=lambda now: seen.append(now.received))
+    assert (upload.status, upload.name, upload.size, upload.received, upload.todo) == (
+        "done",
+        "film.mp4",
+        size,
+        size,
+        (),
+    )
+    assert await kept(live, upload) == DATA[:size]
     assert seen == sorted(seen)
     assert (seen[0], seen[-1]) == (0, size)
 
@@ -79,9 +85,9 @@ async def test_a_cut_in_the_middle_costs_one_part(live: Live, film: Path) -> Non
                 seen.clear()
             seen.append(now.received)
 
-        done = await client.upload(film, on_progress=cut_once)
+        upload = await client.upload(film, on_progress=cut_once)
         assert proxy.cuts
-    assert await kept(live, done) == DATA
+    assert await kept(live, upload) == DATA
     assert min(seen) == MEBIBYTE, "the first part was there, and was not sent again"
 
 
@@ -99,10 +105,10 @@ async def test_another_process_goes_on_with_the_id(live: Live, film: Path) -> No
             await client.upload(film, on_progress=leave)
         first = begun[0].upload_id
     async with Client(live.url, ADMIN, patience=QUICK) as client:
-        done = await client.upload(film, upload_id=first, on_progress=lambda now: seen.append(now.received))
-        assert await client.upload(film, upload_id=first) == done, "a second time gives the same"
-    assert (done.upload_id, seen[0]) == (first, MEBIBYTE)
-    assert await kept(live, done) == DATA
+        upload = await client.upload(film, upload_id=first, on_progress=lambda now: seen.append(now.received))
+        assert await client.upload(film, upload_id=first) == upload, "a second time gives the same"
+    assert (upload.upload_id, seen[0]) == (first, MEBIBYTE)
+    assert await kept(live, upload) == DATA
 
 
 async def test_another_file_does_not_go_on_with_it(live: Live, film: Path) -> None:
@@ -123,8 +129,8 @@ async def test_another_file_does_not_go_on_with_it(live: Live, film: Path) -> No
 
 async def test_without_async_too(live: Live, film: Path) -> None:
     with SyncClient(live.url, ADMIN, patience=QUICK) as client:
-        done = await asyncio.to_thread(client.upload, film)
-    assert await kept(live, done) == DATA
+        upload = await asyncio.to_thread(client.upload, film)
+    assert await kept(live, upload) == DATA
 
 
 async def test_the_storage_gets_the_part_and_not_the_key(film: Path) -> None:
@@ -134,11 +140,11 @@ async def test_the_storage_gets_the_part_and_not_the_key(film: Path) -> None:
         answers = an_upload(url), an_upload(url, received=3), an_upload(url, received=3)
         async with scripted(*answers) as server, Client(server.url, ADMIN, patience=QUICK) as client:
             await client.upload(film)
-    (sent,) = storage.asked
-    assert (sent.method, sent.path, sent.body) == ("PUT", "/bucket/a?signature=s", b"abc")
-    assert sent.headers["content-type"] == "video/mp4"
-    assert "authorization" not in sent.headers
-    assert "transfer-encoding" not in sent.headers
+    (request,) = storage.asked
+    assert (request.method, request.path, request.body) == ("PUT", "/bucket/a?signature=s", b"abc")
+    assert request.headers["content-type"] == "video/mp4"
+    assert "authorization" not in request.headers
+    assert "transfer-encoding" not in request.headers
     assert [asked.path for asked in server.asked] == ["/v1/uploads", "/v1/uploads/u", "/v1/uploads/u/complete"]
 
 
@@ -149,7 +155,7 @@ async def test_a_url_that_expired_is_replaced_by_a_fresh_one(film: Path) -> None
         answers = an_upload(old), an_upload(fresh), an_upload(fresh, received=3)
         async with scripted(*answers) as server, Client(server.url, ADMIN, patience=QUICK) as client:
             await client.upload(film)
-    assert [asked.path for asked in storage.asked] == ["/old", "/fresh"]
+    assert [request.path for request in storage.asked] == ["/old", "/fresh"]
 
 
 @pytest.mark.parametrize(("answer", "error"), [(problem(403, "no"), Forbidden), (Answer(), UnexpectedAnswer)])

@@ -51,8 +51,8 @@ async def planned(text: str, folder: Path, settings: Settings = SMALL) -> render
     script = parse(text, settings)
     files = await sources.collect(script, folder, sources.from_folder(folder), MEANS)
     narration = await voice.speak(script, folder, MEANS)
-    drawn = await visuals.draw(script, {name: folder / file for name, file in files.items()}, folder, MEANS)
-    return await render.plan(script, narration, drawn, folder, folder)
+    pictures = await visuals.draw(script, {name: folder / file for name, file in files.items()}, folder, MEANS)
+    return await render.plan(script, narration, pictures, folder, folder)
 
 
 async def made_in(folder: Path) -> Made:
@@ -61,7 +61,7 @@ async def made_in(folder: Path) -> Made:
     output = folder / "output"
     output.mkdir()
     reports: list[float] = []
-    video = await render.render(plan, output, encoder(), lambda told: reports.append(told.percent or 0))
+    video = await render.render(plan, output, encoder(), lambda report: reports.append(report.percent or 0))
     return Made(plan.script, plan.narration, plan.timeline, video, reports)
 
 

@@ -55,11 +55,11 @@ async def test_a_picture_beside_the_script_is_taken(tmp_path: Path) -> None:
 )
 async def test_what_is_no_picture_is_refused_by_name(content: bytes, says: str, tmp_path: Path) -> None:
     (tmp_path / "a.png").write_bytes(content)
-    with pytest.raises(PictureRefused) as told:
+    with pytest.raises(PictureRefused) as excinfo:
         await collected("a.png", tmp_path, from_folder(tmp_path))
-    assert says in str(told.value)
-    assert str(told.value).startswith("line 2: the picture 'a.png'")
-    assert str(tmp_path) not in str(told.value)
+    assert says in str(excinfo.value)
+    assert str(excinfo.value).startswith("line 2: the picture 'a.png'")
+    assert str(tmp_path) not in str(excinfo.value)
 
 
 @pytest.mark.parametrize("reference", ["../secret.png", "link.png", "missing.png", "/etc/hostname"])

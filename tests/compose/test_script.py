@@ -80,9 +80,9 @@ def test_a_script_is_read_whole() -> None:
     ],
 )
 def test_what_is_wrong_is_said_with_its_line(text: str, says: str) -> None:
-    with pytest.raises(InvalidScript) as told:
+    with pytest.raises(InvalidScript) as excinfo:
         parse(text)
-    assert says in str(told.value)
+    assert says in str(excinfo.value)
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_too_much_text_is_refused_at_once(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected_texts"),
     [
         ("One. Two! Three? Four", ["One.", "Two!", "Three?", "Four"]),
         ("It costs 3.50 euros, e.g. in May. Dr. Who agrees.", ["It costs 3.50 euros, e.g. in May.", "Dr. Who agrees."]),
@@ -115,8 +115,8 @@ def test_too_much_text_is_refused_at_once(text: str) -> None:
         ("", []),
     ],
 )
-def test_sentences_end_where_they_end(text: str, found: list[str]) -> None:
-    assert sentences(text) == found
+def test_sentences_end_where_they_end(text: str, expected_texts: list[str]) -> None:
+    assert sentences(text) == expected_texts
 
 
 @pytest.mark.parametrize("most", [20, 84, 200])
@@ -124,26 +124,26 @@ def test_sentences_end_where_they_end(text: str, found: list[str]) -> None:
     "text", ["A sentence, with clauses; and more words that follow it in a row.", "x" * 500, "字" * 300, "a b " * 90]
 )
 def test_pieces_lose_nothing_and_keep_their_places(text: str, most: int) -> None:
-    found = pieces(text, most)
-    assert "".join(piece for _, piece in found).replace(" ", "") == text.replace(" ", "")
-    assert all(text[place:].startswith(piece) for place, piece in found)
-    assert all(0 < len(piece) <= most for _, piece in found)
-    assert min(len(piece) for _, piece in found) >= min(3, len(text))
+    result = pieces(text, most)
+    assert "".join(piece for _, piece in result).replace(" ", "") == text.replace(" ", "")
+    assert all(text[place:].startswith(piece) for place, piece in result)
+    assert all(0 < len(piece) <= most for _, piece in result)
+    assert min(len(piece) for _, piece in result) >= min(3, len(text))
 
 
 async def test_a_model_writes_the_script_and_is_told_what_was_wrong() -> None:
-    asked: list[str] = []
+    requests: list[str] = []
     answers = ["I cannot.", "<think># no</think>Sure:\n```markdown\n# T\n## A\nSaid.\n```\nHave fun!"]
 
     async def write(prompt: str) -> str:
-        asked.append(prompt)
-        return answers[len(asked) - 1]
+        requests.append(prompt)
+        return answers[len(requests) - 1]
 
     text, script = await write_script("About boats", write)
     assert text == "# T\n## A\nSaid."
     assert script.scenes[1].narration_texts == ("Said.",)
-    assert "About boats" in asked[0]
-    assert "could not be used: " in asked[1]
+    assert "About boats" in requests[0]
+    assert "could not be used: " in requests[1]
 
 
 async def test_a_model_that_writes_no_script_is_an_error_and_not_a_video() -> None:

@@ -90,11 +90,11 @@ async def test_a_job_that_broke_goes_on_from_its_last_step(app: Callsheet, parts
     @app.task(retry=AT_ONCE)
     async def video(ctx: Context) -> dict[str, Any]:
         context: Any = FailsAt(ctx, "Rendering") if ctx.attempt == 1 else fits(ctx)
-        made = await compose(context, Request(SHORT, settings=TINY), parts)
-        ran.append(made.ran)
+        video_made = await compose(context, Request(SHORT, settings=TINY), parts)
+        ran.append(video_made.ran)
         return {
-            "bytes": made.video.video.stat().st_size,
-            "names": sorted(p.name for p in made.video.video.parent.iterdir()),
+            "bytes": video_made.video.video.stat().st_size,
+            "names": sorted(p.name for p in video_made.video.video.parent.iterdir()),
         }
 
     job = await video.enqueue()
@@ -134,11 +134,11 @@ async def test_stages_come_in_order_within_their_shares(app: Callsheet, parts: P
     job = await video.enqueue()
     async with working(app):
         await job.result(timeout=60)
-    told = await events(app, job.job_id)
+    job_events = await events(app, job.job_id)
     shares = {"Script": (2, 15), "Voice": (15, 35), "Visuals": (35, 65), "Compose": (65, 85), "Rendering": (85, 100)}
     order: list[str] = []
     percents: dict[str, list[float]] = {}
-    for event in told:
+    for event in job_events:
         if event.type == "stage":
             order.append(event.step)
         elif event.type == "progress" and order:
@@ -188,24 +188,24 @@ async def test_without_a_voice_a_warning_is_sent(app: Callsheet, parts: Parts, m
 
     @app.task(max_attempts=1)
     async def video(ctx: Context) -> list[str]:
-        made = await compose(ctx, Request("## A\nYes.", settings=TINY), parts)
-        assert json.loads(made.video.manifest.read_text())["voice"] == "tone"
-        return list(made.video.warnings)
+        video_made = await compose(ctx, Request("## A\nYes.", settings=TINY), parts)
+        assert json.loads(video_made.video.manifest.read_text())["voice"] == "tone"
+        return list(video_made.video.warnings)
 
     job = await video.enqueue()
     async with working(app):
         (warning,) = await job.result(timeout=60)
     assert "tones and captions instead of a voice" in warning
-    sent = [json.loads(event.data) for event in await events(app, job.job_id) if event.type == "warning"]
-    assert [(event["message"], event["step"]) for event in sent] == [(warning, "Voice")]
+    warnings_sent = [json.loads(event.data) for event in await events(app, job.job_id) if event.type == "warning"]
+    assert [(event["message"], event["step"]) for event in warnings_sent] == [(warning, "Voice")]
 
 
 async def test_a_brief_needs_a_model(app: Callsheet, parts: Parts) -> None:
     @app.task(max_attempts=1)
     async def video(ctx: Context) -> str:
-        with pytest.raises(InvalidScript) as told:
+        with pytest.raises(InvalidScript) as excinfo:
             await compose(ctx, Request(brief="About boats"), parts)
-        return str(told.value)
+        return str(excinfo.value)
 
     job = await video.enqueue()
     async with working(app):
@@ -218,8 +218,8 @@ async def test_a_brief_becomes_a_video(app: Callsheet, parts: Parts) -> None:
 
     @app.task(max_attempts=1)
     async def video(ctx: Context) -> str:
-        made = await compose(ctx, Request(brief="About boats", settings=TINY), parts._replace(write=write))
-        return made.video.captions.read_text()
+        video_made = await compose(ctx, Request(brief="About boats", settings=TINY), parts._replace(write=write))
+        return video_made.video.captions.read_text()
 
     job = await video.enqueue()
     async with working(app):

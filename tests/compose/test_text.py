@@ -35,11 +35,11 @@ def test_without_any_font_there_is_the_one_inside_pillow() -> None:
     ],
 )
 def test_characters_that_no_font_has_are_named_with_what_to_install(text: str, names: list[str], package: str) -> None:
-    with pytest.raises(MissingGlyphs) as told:
+    with pytest.raises(MissingGlyphs) as excinfo:
         fonts.choose([text], BARE)
-    assert all(name in str(told.value) for name in names)
-    assert package in str(told.value)
-    assert "CALLSHEET_FONTS" in str(told.value)
+    assert all(name in str(excinfo.value) for name in names)
+    assert package in str(excinfo.value)
+    assert "CALLSHEET_FONTS" in str(excinfo.value)
 
 
 def test_signs_that_only_steer_others_need_no_glyph() -> None:
@@ -58,8 +58,8 @@ def test_a_font_has_what_freetype_draws() -> None:
     font = ImageFont.load_default(24)
     assert isinstance(font, ImageFont.FreeTypeFont)
     box = bytes(font.getmask("\U0001f984"))
-    drawn = {chr(code) for code in range(0x21, 0x17F) if bytes(font.getmask(chr(code))) != box}
-    assert {character for character in drawn if fonts.needs_glyph(character)} == {
+    pictures = {chr(code) for code in range(0x21, 0x17F) if bytes(font.getmask(chr(code))) != box}
+    assert {character for character in pictures if fonts.needs_glyph(character)} == {
         chr(code) for code in range(0x21, 0x17F) if face.has(chr(code)) and fonts.needs_glyph(chr(code))
     }
 
@@ -125,9 +125,9 @@ def test_no_text_stands_outside_its_place(size: tuple[int, int], aspect: float, 
     layout = lay_out(scene, settings, fonts.choose(["abc"], BARE), aspect)
     assert layout.text.x >= 0.05 * min(size)
     assert layout.text.edges[2] <= size[0] - 0.05 * min(size)
-    shown = [block for page in layout.pages for block in page]
-    assert {block.line for block in shown} == set(range(len(scene.lines)))
-    for block in shown:
+    blocks = [block for page in layout.pages for block in page]
+    assert {block.line for block in blocks} == set(range(len(scene.lines)))
+    for block in blocks:
         assert block.top + len(block.rows) * layout.body_style.line_height <= size[1] - 0.03 * min(size)
         assert max(width_of(row, layout.body_style) for row in block.rows) <= layout.text.width
     if layout.card is not None:

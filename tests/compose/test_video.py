@@ -96,8 +96,8 @@ def test_captions_are_in_order_within_the_video_and_say_what_is_said(made: Made)
     flat = [time for pair in times for time in pair]
     assert flat == sorted(flat)
     assert flat[-1] <= made.video.duration_s
-    said = " ".join(" ".join(block[2:]) for block in blocks)
-    assert said == " ".join(text for scene in made.script.scenes for text in scene.narration_texts)
+    message = " ".join(" ".join(block[2:]) for block in blocks)
+    assert message == " ".join(text for scene in made.script.scenes for text in scene.narration_texts)
 
 
 def test_captions_are_safe_to_read() -> None:
@@ -150,19 +150,19 @@ class Started:
 
 @pytest.mark.parametrize("way", ["flag", "task"])
 async def test_a_stop_in_the_render_leaves_no_process_and_no_file(tmp_path: Path, way: str) -> None:
-    plan, started = await planned(LONG, tmp_path), Started()
+    plan, children = await planned(LONG, tmp_path), Started()
     output = tmp_path / "output"
     output.mkdir()
-    how = encoder()._replace(start=started, is_stopped=lambda: way == "flag" and started.running.is_set())
+    how = encoder()._replace(start=children, is_stopped=lambda: way == "flag" and children.running.is_set())
     task = asyncio.create_task(render.render(plan, output, how))
     async with asyncio.timeout(120):
-        await started.running.wait()
+        await children.running.wait()
         if way == "task":
             task.cancel()
-        done, _ = await asyncio.wait({task}, timeout=60)
-    assert done, "it goes on"
+        completed_tasks, _ = await asyncio.wait({task}, timeout=60)
+    assert completed_tasks, "it goes on"
     assert task.cancelled() if way == "task" else isinstance(task.exception(), MediaStopped)
-    assert not started.alive()
+    assert not children.alive()
     assert not list(output.iterdir())
 
 
@@ -180,13 +180,13 @@ async def test_a_painter_that_dies_ends_the_render(tmp_path: Path) -> None:
 async def test_an_encoder_that_dies_ends_the_painter(tmp_path: Path) -> None:
     plan = (await planned(LONG, tmp_path))._replace(sound=tmp_path / "nothing.wav")
     (tmp_path / "nothing.wav").write_bytes(b"RIFF")
-    output, started = tmp_path / "output", Started()
+    output, children = tmp_path / "output", Started()
     output.mkdir()
-    with pytest.raises(MediaError) as told:
+    with pytest.raises(MediaError) as excinfo:
         async with asyncio.timeout(60):
-            await render.render(plan, output, encoder()._replace(start=started))
-    assert "paint" not in str(told.value)
-    assert not started.alive()
+            await render.render(plan, output, encoder()._replace(start=children))
+    assert "paint" not in str(excinfo.value)
+    assert not children.alive()
     assert not list(output.iterdir())
 
 

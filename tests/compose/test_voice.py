@@ -39,14 +39,14 @@ async def test_every_scene_is_spoken_with_the_times_of_its_words(tmp_path: Path)
     assert loudness(tmp_path / first.file) > 500
     assert 2.5 < duration_of(tmp_path / first.file) < 8
     assert 0.4 < duration_of(tmp_path / second.file) < 3
-    said, again = first.lines
+    message, again = first.lines
     text = "The quick brown fox jumps over the lazy dog."
-    assert [text[offset:].partition(" ")[0] for offset, _ in said.words] == text.split()
-    times = [at for _, at in said.words]
+    assert [text[offset:].partition(" ")[0] for offset, _ in message.words] == text.split()
+    times = [at for _, at in message.words]
     assert times == sorted(times)
-    assert said.start_ms <= times[0]
-    assert times[-1] < said.end_ms < again.start_ms
-    assert said.at_ms(text.index("fox")) == times[3]
+    assert message.start_ms <= times[0]
+    assert times[-1] < message.end_ms < again.start_ms
+    assert message.at_ms(text.index("fox")) == times[3]
 
 
 async def test_without_a_voice_there_are_tones_and_it_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

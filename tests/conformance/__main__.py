@@ -16,11 +16,11 @@ PARAMETER = re.compile(r"\[([a-z]+)")
 
 def guarantees() -> dict[str, str]:
     """The numbered guarantees and their words, read from the protocol's docstrings."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     for name in dir(Store):
         text = " ".join((getattr(Store, name).__doc__ or "").split())
-        found |= dict(re.findall(r"(S\d+): (.*?[^ ])(?= S\d+:|$)", text))
-    return dict(sorted(found.items(), key=lambda item: int(item[0][1:])))
+        by_name |= dict(re.findall(r"(S\d+): (.*?[^ ])(?= S\d+:|$)", text))
+    return dict(sorted(by_name.items(), key=lambda item: int(item[0][1:])))
 
 
 class Table:

@@ -21,9 +21,9 @@ async def found(driver: StoreDriver, **filters: object) -> list[AuditEntry]:
 
 @pytest.mark.guarantee("S39")
 async def test_an_entry_is_kept_as_it_was_written(driver: StoreDriver) -> None:
-    written = entry(actor="k1", target="k2", outcome="refused", address="::1", request_id="r")
-    (entry_id,) = await driver.store.audit_append([written], now=driver.now)
-    assert await found(driver) == [written._replace(at=T0, entry_id=entry_id)]
+    written_text = entry(actor="k1", target="k2", outcome="refused", address="::1", request_id="r")
+    (entry_id,) = await driver.store.audit_append([written_text], now=driver.now)
+    assert await found(driver) == [written_text._replace(at=T0, entry_id=entry_id)]
     assert await driver.store.audit_append([], now=driver.now) == []
 
 

@@ -37,8 +37,8 @@ async def test_jobs_are_ready_until_they_are_claimed_and_running_until_they_end(
 @pytest.mark.guarantee("S25")
 async def test_a_queue_whose_jobs_have_all_ended_is_left_out(driver: StoreDriver) -> None:
     await driver.done(await driver.running())
-    canceled = await driver.get(await driver.add(queue="q"))
-    await driver.settle(commands.cancel(canceled))
+    canceled_id = await driver.get(await driver.add(queue="q"))
+    await driver.settle(commands.cancel(canceled_id))
     assert await backlog(driver) == {}
 
 
@@ -120,8 +120,8 @@ async def test_a_lost_lease_is_running_until_it_is_reaped(driver: StoreDriver) -
     driver.later(60_000)
     assert await backlog(driver) == {"default": Backlog(0, 0, 1, None)}
     await driver.settle(commands.lose_lease(job, rand=0))
-    found = (await backlog(driver))["default"]
-    assert (found.ready + found.held, found.running) == (1, 0)
+    result = (await backlog(driver))["default"]
+    assert (result.ready + result.held, result.running) == (1, 0)
 
 
 @pytest.mark.guarantee("S25")
@@ -134,10 +134,10 @@ async def test_a_pause_changes_no_number(driver: StoreDriver) -> None:
 @pytest.mark.guarantee("S25")
 async def test_without_a_given_time_the_age_is_by_the_stores_clock(driver: StoreDriver) -> None:
     await driver.store.enqueue([new_job(), new_job(run_at=await driver.store.now() + 3_600_000)])
-    found = (await driver.store.backlog())["default"]
-    assert (found.ready, found.held) == (1, 1)
-    assert found.oldest_ms is not None
-    assert 0 <= found.oldest_ms < 10_000
+    result = (await driver.store.backlog())["default"]
+    assert (result.ready, result.held) == (1, 1)
+    assert result.oldest_ms is not None
+    assert 0 <= result.oldest_ms < 10_000
 
 
 @pytest.mark.guarantee("S25")

@@ -35,8 +35,8 @@ async def test_a_claim_without_start_counts_no_attempt(driver: StoreDriver) -> N
     assert await driver.get(job_id) == job
     assert await driver.types(job_id) == ["queued"]
     await driver.settle(commands.start(job))
-    started = await driver.get(job_id)
-    assert (started.attempt_count, started.attempt_started_at) == (1, T0)
+    started_job = await driver.get(job_id)
+    assert (started_job.attempt_count, started_job.attempt_started_at) == (1, T0)
     assert await driver.types(job_id) == ["queued", "running"]
 
 
@@ -61,16 +61,16 @@ async def test_a_claim_tells_all_of_a_job_with_a_past(driver: StoreDriver) -> No
 @pytest.mark.guarantee("S6")
 async def test_of_many_claimers_one_gets_the_job(driver: StoreDriver) -> None:
     await driver.add()
-    got = await asyncio.gather(*(driver.claim(worker=f"w{n}") for n in range(50)))
-    assert sum(len(jobs) for jobs in got) == 1
+    claimed_jobs = await asyncio.gather(*(driver.claim(worker=f"w{n}") for n in range(50)))
+    assert sum(len(jobs) for jobs in claimed_jobs) == 1
 
 
 @pytest.mark.guarantee("S6")
 async def test_many_claimers_share_many_jobs_without_overlap(driver: StoreDriver) -> None:
     new = [new_job() for _ in range(300)]
     await driver.enqueue(*new)
-    got = await asyncio.gather(*(driver.claim(worker=f"w{n}", limit=7) for n in range(60)))
-    ids = [job.job_id for jobs in got for job in jobs]
+    claimed_jobs = await asyncio.gather(*(driver.claim(worker=f"w{n}", limit=7) for n in range(60)))
+    ids = [job.job_id for jobs in claimed_jobs for job in jobs]
     while more := await driver.claim(limit=50):
         ids += [job.job_id for job in more]
     assert sorted(ids) == sorted(n.job_id for n in new)
@@ -79,8 +79,8 @@ async def test_many_claimers_share_many_jobs_without_overlap(driver: StoreDriver
 @pytest.mark.guarantee("S7")
 async def test_jobs_of_one_priority_come_in_order(driver: StoreDriver) -> None:
     ids = [a.job_id for a in await driver.enqueue(*(new_job() for _ in range(20)))]
-    got = [j.job_id for n in (1, 5, 14) for j in await driver.claim(limit=n)]
-    assert got == ids
+    job_ids = [j.job_id for n in (1, 5, 14) for j in await driver.claim(limit=n)]
+    assert job_ids == ids
 
 
 @pytest.mark.guarantee("S7")
@@ -165,12 +165,12 @@ async def test_a_concurrency_key_limits_running_jobs(driver: StoreDriver) -> Non
     new = [new_job(concurrency_key="gpu", concurrency_limit=2) for _ in range(5)]
     await driver.enqueue(*new)
     free = await driver.add()
-    got = await driver.claim()
-    assert [j.job_id for j in got] == [new[0].job_id, new[1].job_id, free]
+    jobs = await driver.claim()
+    assert [j.job_id for j in jobs] == [new[0].job_id, new[1].job_id, free]
     assert (await driver.get(new[2].job_id)).held is HoldReason.SLOT
-    await driver.done(got[0])
+    await driver.done(jobs[0])
     assert [j.job_id for j in await driver.claim()] == [new[2].job_id]
-    await driver.settle(commands.fail(got[1], JobError("fatal"), rand=0.5))
+    await driver.settle(commands.fail(jobs[1], JobError("fatal"), rand=0.5))
     assert [j.job_id for j in await driver.claim()] == [new[3].job_id]
     assert await driver.claim() == []
 
@@ -208,7 +208,7 @@ async def test_cancelling_a_job_in_line_frees_its_slot(driver: StoreDriver) -> N
 @pytest.mark.guarantee("S9")
 async def test_the_limit_holds_under_many_claimers(driver: StoreDriver) -> None:
     await driver.enqueue(*(new_job(concurrency_key="k", concurrency_limit=3) for _ in range(30)))
-    done: list[str] = []
+    log: list[str] = []
 
     async def work(n: int) -> None:
         for _ in range(6):
@@ -217,14 +217,14 @@ async def test_the_limit_holds_under_many_claimers(driver: StoreDriver) -> None:
             assert running <= 3
             for job in jobs:
                 await driver.done(job)
-                done.append(job.job_id)
+                log.append(job.job_id)
 
     await asyncio.gather(*(work(n) for n in range(8)))
     while jobs := await driver.claim():
         for job in jobs:
             await driver.done(job)
-            done.append(job.job_id)
-    assert len(done) == len(set(done)) == 30
+            log.append(job.job_id)
+    assert len(log) == len(set(log)) == 30
 
 
 @pytest.mark.guarantee("S7")
@@ -245,9 +245,9 @@ async def test_a_claim_for_some_tenants_takes_theirs_alone_in_order(driver: Stor
     late = await add("a", delay_ms=10)
     driver.later(10)
     mine = frozenset({"a", "c"})
-    got = [j for n in (1, 2, 9) for j in await driver.claim("default", "q2", limit=n, tenants=mine)]
-    assert [j.job_id for j in got] == [high, first, second, late, low, elsewhere]
-    for job in got:
+    jobs = [j for n in (1, 2, 9) for j in await driver.claim("default", "q2", limit=n, tenants=mine)]
+    assert [j.job_id for j in jobs] == [high, first, second, late, low, elsewhere]
+    for job in jobs:
         assert await driver.get(job.job_id) == job
         assert await driver.types(job.job_id) == ["queued", "running"]
     assert await driver.claim(tenants=mine) == []
@@ -259,9 +259,9 @@ async def test_a_claim_for_some_tenants_takes_theirs_alone_in_order(driver: Stor
 @pytest.mark.guarantee("S43")
 async def test_jobs_taken_for_a_tenant_are_nobody_elses(driver: StoreDriver) -> None:
     await driver.enqueue(*(new_job(requester_id="ab"[n % 2]) for n in range(40)))
-    bound = [driver.claim(worker=f"b{n}", limit=3, tenants=frozenset({"a"})) for n in range(6)]
+    bound_claims = [driver.claim(worker=f"b{n}", limit=3, tenants=frozenset({"a"})) for n in range(6)]
     free = [driver.claim(worker=f"f{n}", limit=3) for n in range(6)]
-    got = [job for jobs in await asyncio.gather(*bound, *free) for job in jobs]
+    got = [job for jobs in await asyncio.gather(*bound_claims, *free) for job in jobs]
     while more := await driver.claim(limit=50):
         got += more
     assert len(got) == len({job.job_id for job in got}) == 40

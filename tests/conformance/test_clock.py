@@ -36,23 +36,23 @@ async def _retried(driver: StoreDriver, job: Job, delay_s: int) -> None:
 
 @pytest.mark.guarantee("S44")
 async def test_a_delay_is_as_long_after_a_step_back_as_it_was_before(driver: StoreDriver) -> None:
-    delayed, retried = await driver.add(delay_ms=60_000), await driver.running(queue="r")
-    await _retried(driver, retried, 30)
+    delayed_id, retried_id = await driver.add(delay_ms=60_000), await driver.running(queue="r")
+    await _retried(driver, retried_id, 30)
     assert (await _step(driver, -6 * HOUR)).jobs == 2
-    assert (await driver.get(delayed)).run_at == driver.now + 60_000
-    assert (await driver.get(retried.job_id)).run_at == driver.now + 30_000
+    assert (await driver.get(delayed_id)).run_at == driver.now + 60_000
+    assert (await driver.get(retried_id.job_id)).run_at == driver.now + 30_000
     driver.later(59_999)
-    assert [job.job_id for job in await driver.claim("default", "r")] == [retried.job_id]
+    assert [job.job_id for job in await driver.claim("default", "r")] == [retried_id.job_id]
     driver.later(1)
-    assert await driver.ids(await driver.claim()) == [delayed]
+    assert await driver.ids(await driver.claim()) == [delayed_id]
 
 
 @pytest.mark.guarantee("S44")
 async def test_a_delay_behind_a_dependency_is_moved_as_well(driver: StoreDriver) -> None:
     parent = await driver.running()
-    child, broken = [await driver.add(depends_on=(parent.job_id,), delay_ms=60_000) for _ in range(2)]
+    child, broken_id = [await driver.add(depends_on=(parent.job_id,), delay_ms=60_000) for _ in range(2)]
     at_once = await driver.add(queue="at once", depends_on=(parent.job_id,))
-    assert await driver.settle(commands.cancel(await driver.get(broken), "no")) == [Settled.APPLIED]
+    assert await driver.settle(commands.cancel(await driver.get(broken_id), "no")) == [Settled.APPLIED]
     assert (await _step(driver, -6 * HOUR)).jobs == 2
     await driver.done(await driver.get(parent.job_id))
     assert (await driver.get(child)).held is HoldReason.DELAY
@@ -63,15 +63,15 @@ async def test_a_delay_behind_a_dependency_is_moved_as_well(driver: StoreDriver)
 
 @pytest.mark.guarantee("S44")
 async def test_a_moment_that_was_asked_for_stays(driver: StoreDriver) -> None:
-    asked = await driver.add(run_at=T0 + HOUR)
-    assert (await driver.store.checkpoints(asked)) == {"~run_at": str(T0 + HOUR)}
+    asked_id = await driver.add(run_at=T0 + HOUR)
+    assert (await driver.store.checkpoints(asked_id)) == {"~run_at": str(T0 + HOUR)}
     assert (await _step(driver, -6 * HOUR)).jobs == 0
-    assert (await driver.get(asked)).run_at == T0 + HOUR
+    assert (await driver.get(asked_id)).run_at == T0 + HOUR
     driver.now = T0 + HOUR
     job = await driver.claim_one()
     await _retried(driver, job, 60)  # from now on it waits for a delay
     assert (await _step(driver, -2 * HOUR)).jobs == 1
-    assert (await driver.get(asked)).run_at == driver.now + 60_000
+    assert (await driver.get(asked_id)).run_at == driver.now + 60_000
 
 
 @pytest.mark.guarantee("S44")
@@ -97,13 +97,13 @@ async def test_leases_of_a_clock_that_was_ahead_end_with_their_time_left(driver:
 async def test_leases_that_were_alive_outlive_a_step_forward_and_others_do_not(driver: StoreDriver) -> None:
     dead = await driver.running(queue="dead")
     driver.later(30_001)
-    alive, unstarted = await driver.running(), None
+    alive, unstarted_job = await driver.running(), None
     await driver.add(queue="ahead")
-    unstarted = await driver.claim_one("ahead", start=False)
+    unstarted_job = await driver.claim_one("ahead", start=False)
     driver.later(10_000)
     assert (await _step(driver, 6 * HOUR)).leases == 2
     assert await driver.ids(await driver.store.with_expired_lease(10, now=driver.now)) == [dead.job_id]
-    assert (await driver.beat(alive, unstarted)) == [(True, False), (True, False)]
+    assert (await driver.beat(alive, unstarted_job)) == [(True, False), (True, False)]
     driver.later(30_001)
     assert len(await driver.store.with_expired_lease(10, now=driver.now)) == 3
 
@@ -114,10 +114,10 @@ async def test_a_lease_that_was_renewed_since_the_step_stays(driver: StoreDriver
     beaten = await driver.running()
     before = driver.now
     driver.later(by_ms)
-    claimed = await driver.running(queue="new")
+    claimed_job = await driver.running(queue="new")
     await driver.beat(beaten)
     assert (await driver.store.rebase(ClockStep(before, driver.now), MARK)).leases == 0
-    assert [(await driver.get(j.job_id)).lease_expires_at for j in (beaten, claimed)] == [driver.now + 30_000] * 2
+    assert [(await driver.get(j.job_id)).lease_expires_at for j in (beaten, claimed_job)] == [driver.now + 30_000] * 2
 
 
 @pytest.mark.guarantee("S44")
@@ -134,9 +134,9 @@ async def test_a_retried_jobs_new_claim_stays_though_its_last_event_has_yet_to_c
 
 @pytest.mark.guarantee("S44")
 async def test_a_step_forward_moves_no_delay(driver: StoreDriver) -> None:
-    delayed = await driver.add(delay_ms=12 * HOUR)
+    delayed_id = await driver.add(delay_ms=12 * HOUR)
     assert await _step(driver, 6 * HOUR) == Rebased(0, 0, 0)
-    assert (await driver.get(delayed)).run_at == T0 + 12 * HOUR
+    assert (await driver.get(delayed_id)).run_at == T0 + 12 * HOUR
 
 
 @pytest.mark.guarantee("S44")
@@ -144,7 +144,7 @@ async def test_callbacks_wait_as_long_as_they_would_have(driver: StoreDriver) ->
     job = await driver.running()
     events = tuple(NewOutboxEvent(name, f"https://{name}.example/", "b") for name in ("due", "later", "sent"))
     await driver.settle(commands.succeed(job, outbox=events))
-    due, later, sent = await driver.store.outbox_claim("d", limit=3, lease_ms=30_000, now=driver.now)
+    due, later, sent_event = await driver.store.outbox_claim("d", limit=3, lease_ms=30_000, now=driver.now)
     waits = [OutboxSettlement(e.event_id, e.claim_version, Delivery.PENDING, d) for e, d in ((due, 0), (later, 60_000))]
     await driver.store.outbox_settle(waits, now=driver.now)
     driver.later(10_000)
@@ -156,9 +156,9 @@ async def test_callbacks_wait_as_long_as_they_would_have(driver: StoreDriver) ->
         "due"
     ]
     driver.later(50_000)
-    taken = await driver.store.outbox_claim("d", limit=3, lease_ms=1_000, now=driver.now)
-    assert {e.event_id for e in taken} == {"due", "later", "sent"}
-    assert sent.event_id == "sent"
+    jobs = await driver.store.outbox_claim("d", limit=3, lease_ms=1_000, now=driver.now)
+    assert {e.event_id for e in jobs} == {"due", "later", "sent"}
+    assert sent_event.event_id == "sent"
 
 
 @pytest.mark.guarantee("S44")
@@ -174,11 +174,11 @@ async def test_a_delivery_outlives_a_step_forward(driver: StoreDriver) -> None:
 
 @pytest.mark.guarantee("S44")
 async def test_of_many_that_see_a_step_one_moves(driver: StoreDriver) -> None:
-    delayed = await driver.add(delay_ms=60_000)
+    delayed_id = await driver.add(delay_ms=60_000)
     step = ClockStep(T0, T0 - 6 * HOUR)
     answers = await asyncio.gather(*(driver.store.rebase(step, MARK) for _ in range(5)), return_exceptions=True)
     assert sorted(type(answer).__name__ for answer in answers) == [*["DocumentConflict"] * 4, "Rebased"]
-    assert (await driver.get(delayed)).run_at == step.after + 60_000
+    assert (await driver.get(delayed_id)).run_at == step.after + 60_000
     with pytest.raises(DocumentConflict, match="clock store is not at version 7"):
         await driver.store.rebase(step, MARK._replace(version=7))
     assert (await driver.store.documents("clock", "store")) == [MARK._replace(version=1)]
@@ -188,13 +188,13 @@ async def test_of_many_that_see_a_step_one_moves(driver: StoreDriver) -> None:
 async def test_what_was_moved_tells_of_its_past_as_before(driver: StoreDriver) -> None:
     job = await driver.running()
     await _retried(driver, job, 30)
-    ended = await driver.running(queue="ended")
-    await driver.done(ended)
-    pasts = [await driver.get(job.job_id), await driver.get(ended.job_id)]
+    ended_job = await driver.running(queue="ended")
+    await driver.done(ended_job)
+    pasts = [await driver.get(job.job_id), await driver.get(ended_job.job_id)]
     events = await driver.events(job.job_id)
     await _step(driver, -6 * HOUR)
     assert await driver.get(job.job_id) == pasts[0]._replace(run_at=driver.now + 30_000)
-    assert await driver.get(ended.job_id) == pasts[1]
+    assert await driver.get(ended_job.job_id) == pasts[1]
     assert await driver.events(job.job_id) == events
     driver.later(30_000)
     assert (await driver.claim_one()).status is Status.RUNNING
@@ -206,5 +206,5 @@ async def test_what_was_moved_tells_of_its_past_as_before(driver: StoreDriver) -
 async def test_a_batch_of_moments_and_delays_is_kept_apart(driver: StoreDriver) -> None:
     batch = [new_job(run_at=T0 + 5), new_job(delay_ms=5), new_job()]
     await driver.enqueue(*batch)
-    found = [await driver.store.checkpoints(new.job_id) for new in batch]
-    assert found == [{"~run_at": str(T0 + 5)}, {}, {}]
+    checkpoints = [await driver.store.checkpoints(new.job_id) for new in batch]
+    assert checkpoints == [{"~run_at": str(T0 + 5)}, {}, {}]

@@ -22,15 +22,15 @@ def envelope(wrapped: str = "d3JhcHBlZA==", kek_id: str = "k1", version: int = 1
 
 
 async def of(driver: StoreDriver, job_id: str) -> Credentials | None:
-    (found,) = await driver.store.credentials([job_id])
-    return found
+    (stored_credentials,) = await driver.store.credentials([job_id])
+    return stored_credentials
 
 
 async def one(driver: StoreDriver, **fields: Any) -> Credentials:
     """The credentials of a job that has just been enqueued."""
-    found = await of(driver, await driver.add(credentials=envelope(), **fields))
-    assert found is not None
-    return found
+    result = await of(driver, await driver.add(credentials=envelope(), **fields))
+    assert result is not None
+    return result
 
 
 async def held(driver: StoreDriver, **fields: Any) -> Job:
@@ -75,10 +75,10 @@ async def test_a_key_that_finds_an_earlier_job_keeps_its_credentials(driver: Sto
     await driver.enqueue(first)
     await driver.enqueue(again)
     await driver.enqueue(*unique)
-    kept = [await of(driver, new.job_id) for new in (first, again, *unique)]
-    assert [c is not None for c in kept] == [True, False, True, False]
-    assert kept[0] is not None
-    assert kept[0].envelope == envelope()
+    kept_rows = [await of(driver, new.job_id) for new in (first, again, *unique)]
+    assert [c is not None for c in kept_rows] == [True, False, True, False]
+    assert kept_rows[0] is not None
+    assert kept_rows[0].envelope == envelope()
 
 
 @pytest.mark.guarantee("S27")
@@ -141,9 +141,9 @@ async def test_a_batch_of_ends_forgets_the_credentials_of_each(driver: StoreDriv
 
 @pytest.mark.guarantee("S27")
 async def test_a_queued_job_that_is_canceled_forgets_its_credentials(driver: StoreDriver) -> None:
-    found = await one(driver)
-    await driver.settle(commands.cancel(await driver.get(found.job_id)))
-    assert await of(driver, found.job_id) is None
+    result = await one(driver)
+    await driver.settle(commands.cancel(await driver.get(result.job_id)))
+    assert await of(driver, result.job_id) is None
 
 
 @pytest.mark.guarantee("S27")
@@ -185,8 +185,8 @@ async def test_credentials_are_replaced_where_they_are_as_they_were_read(driver:
     second = was._replace(envelope=Envelope(2, "bmV3", "bmV3a2V5", "k2", 2))
     other_wrap = was._replace(envelope=envelope("b3RoZXI="))
     older = was._replace(envelope=envelope(version=7))
-    gone = was._replace(job_id=NOBODY)
-    changes = [(older, second), (other_wrap, second), (gone, second), (was, second), (was, second)]
+    gone_job = was._replace(job_id=NOBODY)
+    changes = [(older, second), (other_wrap, second), (gone_job, second), (was, second), (was, second)]
     assert await driver.store.replace_credentials(changes[:3]) == [False, False, False]
     assert await of(driver, was.job_id) == was
     assert await driver.store.replace_credentials(changes) == [False, False, False, True, False]
@@ -202,8 +202,8 @@ async def test_of_many_writers_of_one_version_of_credentials_one_wins(driver: St
 
     async def write(n: int) -> bool:
         becomes = was._replace(envelope=Envelope(2, CIPHER, f"{n:04}", "k2", 1))
-        (done,) = await driver.store.replace_credentials([(was, becomes)])
-        return done
+        (replacement,) = await driver.store.replace_credentials([(was, becomes)])
+        return replacement
 
     assert sum(await asyncio.gather(*(write(n) for n in range(20)))) == 1
 
@@ -221,9 +221,9 @@ async def test_replacing_does_not_bring_back_what_is_gone(driver: StoreDriver) -
 
 @pytest.mark.guarantee("S29")
 async def test_credentials_are_listed_by_their_kek_in_order_of_job_id(driver: StoreDriver) -> None:
-    made = [new_job(credentials=envelope(kek_id="k1" if n % 3 else "arn:aws:kms:x:1:key/2")) for n in range(12)]
-    await driver.enqueue(*reversed(made))
-    mine = sorted(new.job_id for n, new in enumerate(made) if n % 3)
+    new_jobs = [new_job(credentials=envelope(kek_id="k1" if n % 3 else "arn:aws:kms:x:1:key/2")) for n in range(12)]
+    await driver.enqueue(*reversed(new_jobs))
+    mine = sorted(new.job_id for n, new in enumerate(new_jobs) if n % 3)
     seen: list[str] = []
     while page := await driver.store.credentials_under("k1", after=seen[-1] if seen else "", limit=3):
         assert all(c.envelope.storage_creds_kek_id == "k1" for c in page)
@@ -244,7 +244,7 @@ async def test_a_job_with_credentials_lives_as_any_other(driver: StoreDriver) ->
     await driver.settle(commands.refresh(job))
     assert (await driver.get(job.job_id)).refresh_count == 1
     await driver.done(job, "7")
-    ended = await driver.get(job.job_id)
-    assert (ended.status, ended.result) == (Status.SUCCEEDED, "7")
+    ended_job = await driver.get(job.job_id)
+    assert (ended_job.status, ended_job.result) == (Status.SUCCEEDED, "7")
     assert await driver.types(job.job_id) == ["queued", "running", "progress", "checkpoint", "refreshed", "done"]
     assert [attempt.outcome for attempt in await driver.store.attempts(job.job_id)] == ["succeeded"]

@@ -49,15 +49,15 @@ async def test_a_retrying_dependency_still_blocks(driver: StoreDriver) -> None:
 async def test_an_unblocked_job_still_waits_for_its_time_and_slot(driver: StoreDriver) -> None:
     parent, holder = await driver.running(), await driver.running(concurrency_key="k")
     late = await driver.add(depends_on=(parent.job_id,), delay_ms=1_000)
-    keyed = await driver.add(depends_on=(parent.job_id,), concurrency_key="k")
+    keyed_id = await driver.add(depends_on=(parent.job_id,), concurrency_key="k")
     await driver.done(parent)
     assert (await driver.get(late)).held is HoldReason.DELAY
-    assert (await driver.get(keyed)).held is HoldReason.SLOT
+    assert (await driver.get(keyed_id)).held is HoldReason.SLOT
     assert await driver.claim() == []
     driver.later(1_000)
     assert [j.job_id for j in await driver.claim()] == [late]
     await driver.done(holder)
-    assert [j.job_id for j in await driver.claim()] == [keyed]
+    assert [j.job_id for j in await driver.claim()] == [keyed_id]
 
 
 @pytest.mark.guarantee("S18")
@@ -67,10 +67,10 @@ async def test_dependents_of_a_failed_job_are_listed_until_settled(driver: Store
     grandchild = await driver.add(depends_on=(child,))
     assert await driver.store.with_failed_dependency(10) == []
     await driver.settle(commands.fail(parent, FATAL, rand=0))
-    (broken,) = await driver.store.with_failed_dependency(10)
-    assert (broken.job_id, broken.broken_by) == (child, parent.job_id)
-    assert broken == await driver.get(child)
-    await driver.settle(commands.cancel(broken, "a job it depends on failed"))
+    (broken_job,) = await driver.store.with_failed_dependency(10)
+    assert (broken_job.job_id, broken_job.broken_by) == (child, parent.job_id)
+    assert broken_job == await driver.get(child)
+    await driver.settle(commands.cancel(broken_job, "a job it depends on failed"))
     (next_one,) = await driver.store.with_failed_dependency(10)
     assert next_one.job_id == grandchild
     await driver.settle(commands.cancel(next_one, "likewise"))

@@ -76,8 +76,8 @@ async def test_each_job_of_a_batch_is_stored_as_it_is(
         assert (job.run_at, job.created_at) == (T0 + new.delay_ms if new.run_at is None else new.run_at, T0)
         assert job.held == (HoldReason.DELAY if job.run_at > T0 else None)
     if alike:
-        claimed = await driver.store.claim(ClaimRequest("w", queues=(batch[0].queue,), limit=9), now=T0 + 9_000)
-        assert [job.job_id for job in claimed] == [new.job_id for new in batch]
+        jobs = await driver.store.claim(ClaimRequest("w", queues=(batch[0].queue,), limit=9), now=T0 + 9_000)
+        assert [job.job_id for job in jobs] == [new.job_id for new in batch]
 
 
 @pytest.mark.guarantee("S2")
@@ -136,8 +136,8 @@ async def test_the_same_key_and_request_answer_with_the_first_job(driver: StoreD
     (answer,) = await driver.enqueue(second)
     assert answer == (first.job_id, False, '{"job":1}')
     assert await driver.store.get([second.job_id]) == [None]
-    kept = await driver.store.idempotency_record("acme", "k1", now=driver.now)
-    assert kept == ("hash", first.job_id, '{"job":1}', T0 + 60_000)
+    record = await driver.store.idempotency_record("acme", "k1", now=driver.now)
+    assert record == ("hash", first.job_id, '{"job":1}', T0 + 60_000)
 
 
 @pytest.mark.guarantee("S3")
@@ -280,9 +280,9 @@ async def test_without_a_given_time_the_stores_clock_is_used(driver: StoreDriver
     assert before <= job.created_at <= after
     assert job.run_at == job.created_at + 60_000
     await driver.store.enqueue([new_job()])
-    (claimed,) = await driver.store.claim(ClaimRequest("w", lease_ms=5_000))
-    assert claimed.lease_expires_at is not None
-    assert before + 5_000 <= claimed.lease_expires_at <= await driver.store.now() + 5_000
+    (claimed_job,) = await driver.store.claim(ClaimRequest("w", lease_ms=5_000))
+    assert claimed_job.lease_expires_at is not None
+    assert before + 5_000 <= claimed_job.lease_expires_at <= await driver.store.now() + 5_000
 
 
 @pytest.mark.guarantee("S26")
@@ -315,10 +315,10 @@ async def test_what_a_job_resumes_is_written_with_it(driver: StoreDriver) -> Non
     await driver.enqueue(first, *resuming)
     expected = [{}, {"~resumed_from": f'"{first.job_id}"'}, {}, {"~resumed_from": f'"{first.job_id}"'}]
     assert [await driver.store.checkpoints(new.job_id) for new in (first, *resuming)] == expected
-    taken = new_job(resumed_from=first.job_id)
+    taken_job = new_job(resumed_from=first.job_id)
     with pytest.raises(DuplicateJob):
-        await driver.enqueue(taken, new_job(job_id=first.job_id))
-    assert await driver.store.checkpoints(taken.job_id) == {}, "a refused batch leaves nothing"
+        await driver.enqueue(taken_job, new_job(job_id=first.job_id))
+    assert await driver.store.checkpoints(taken_job.job_id) == {}, "a refused batch leaves nothing"
     (job,) = [job for job in await driver.claim(limit=1) if job.job_id == first.job_id]
     follow = new_job(resumed_from=first.job_id)
     await driver.settle(commands.succeed(job, follow_ups=(follow,)))

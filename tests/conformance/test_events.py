@@ -88,8 +88,8 @@ async def test_the_history_of_a_job_that_was_tried_twice_is_whole(driver: StoreD
 @pytest.mark.guarantee("S21")
 async def test_many_jobs_are_read_at_once(driver: StoreDriver) -> None:
     a, b, c = [await driver.running() for _ in range(3)]
-    found = await driver.store.events({a.job_id: 1, b.job_id: 0, c.job_id: 2}, 10)
-    by_job = {j.job_id: [e.seq for e in found if e.job_id == j.job_id] for j in (a, b, c)}
+    result = await driver.store.events({a.job_id: 1, b.job_id: 0, c.job_id: 2}, 10)
+    by_job = {j.job_id: [e.seq for e in result if e.job_id == j.job_id] for j in (a, b, c)}
     assert by_job == {a.job_id: [2], b.job_id: [1, 2], c.job_id: []}
     assert await driver.store.events({}, 10) == []
 

@@ -38,14 +38,14 @@ async def test_prune_takes_only_ended_jobs_and_all_that_hangs_on_them(driver: St
 
 @pytest.mark.guarantee("S19")
 async def test_prune_keeps_to_its_limit_oldest_first(driver: StoreDriver) -> None:
-    ended = []
+    ended_jobs = []
     for _ in range(5):
         job = await driver.running()
         await driver.done(job)
-        ended.append(job.job_id)
+        ended_jobs.append(job.job_id)
         driver.later(1)
     assert await driver.store.prune(ended_before=driver.now, limit=2, now=driver.now) == 2
-    assert [j is None for j in await driver.store.get(ended)] == [True, True, False, False, False]
+    assert [j is None for j in await driver.store.get(ended_jobs)] == [True, True, False, False, False]
 
 
 @pytest.mark.guarantee("S19")
@@ -91,11 +91,11 @@ async def test_a_callback_that_outlived_its_job_is_pruned_after_its_own_end(driv
 
 @pytest.mark.guarantee("S32")
 async def test_delete_takes_the_chosen_ended_jobs_and_all_that_hangs_on_them(driver: StoreDriver) -> None:
-    kept, waiting = await driver.running(requester_id="a"), await driver.add(queue="w")
-    chosen = await driver.running(requester_id="a", ttl_s=60, max_attempts=1, unique_key="u")
-    await driver.settle(commands.checkpoint(chosen, "a", "1"), commands.fail(chosen, JobError("x"), rand=0))
-    await driver.done(kept)
-    dead = await driver.get(chosen.job_id)
+    kept_id, waiting = await driver.running(requester_id="a"), await driver.add(queue="w")
+    chosen_job = await driver.running(requester_id="a", ttl_s=60, max_attempts=1, unique_key="u")
+    await driver.settle(commands.checkpoint(chosen_job, "a", "1"), commands.fail(chosen_job, JobError("x"), rand=0))
+    await driver.done(kept_id)
+    dead = await driver.get(chosen_job.job_id)
     assert await driver.store.delete([dead.claim, dead.claim, (await driver.get(waiting)).claim]) == 1
     assert await driver.store.delete([dead.claim]) == 0
     assert await driver.store.delete([]) == 0
@@ -103,7 +103,7 @@ async def test_delete_takes_the_chosen_ended_jobs_and_all_that_hangs_on_them(dri
     assert await driver.events(dead.job_id) == []
     assert await driver.store.attempts(dead.job_id) == []
     assert await driver.store.checkpoints(dead.job_id) == {}
-    assert [job.job_id for job in (await driver.store.find(JobQuery("a"))).jobs] == [kept.job_id]
+    assert [job.job_id for job in (await driver.store.find(JobQuery("a"))).jobs] == [kept_id.job_id]
     assert await driver.store.counts() == {"default": {Status.SUCCEEDED: 1}, "w": {Status.QUEUED: 1}}
     driver.later(10**9)
     assert (
@@ -134,11 +134,11 @@ async def test_dead_letters_are_found_until_they_come_back_or_go(driver: StoreDr
         job = await driver.running(max_attempts=1, requester_id="a")
         await driver.settle(commands.fail(job, JobError("x"), rand=0))
         dead.append(await driver.get(job.job_id))
-    failed = await driver.running(requester_id="b")
-    await driver.settle(commands.dead_letter(failed, JobError("x"))._replace(status=Status.FAILED))
-    retried = await driver.running(queue="c")
-    await driver.settle(commands.fail(retried, JobError("x"), rand=0)._replace(delay_ms=0))
-    await driver.settle(commands.cancel(await driver.get(retried.job_id)))  # ended, with an error
+    failed_job = await driver.running(requester_id="b")
+    await driver.settle(commands.dead_letter(failed_job, JobError("x"))._replace(status=Status.FAILED))
+    retried_job = await driver.running(queue="c")
+    await driver.settle(commands.fail(retried_job, JobError("x"), rand=0)._replace(delay_ms=0))
+    await driver.settle(commands.cancel(await driver.get(retried_job.job_id)))  # ended, with an error
 
     async def found(*statuses: Status, **more: Any) -> list[str]:
         return [job.job_id for job in (await driver.store.find(JobQuery(statuses=statuses, **more))).jobs]
@@ -146,8 +146,8 @@ async def test_dead_letters_are_found_until_they_come_back_or_go(driver: StoreDr
     newest_first = [job.job_id for job in reversed(dead)]
     assert await found(Status.DEAD_LETTER) == await found(Status.DEAD_LETTER, requester_id="a") == newest_first
     assert await found(Status.DEAD_LETTER, requester_id="b") == []
-    assert await found(Status.FAILED) == [failed.job_id]
-    assert await found(Status.FAILED, Status.DEAD_LETTER) == [failed.job_id, *newest_first]
+    assert await found(Status.FAILED) == [failed_job.job_id]
+    assert await found(Status.FAILED, Status.DEAD_LETTER) == [failed_job.job_id, *newest_first]
     page = await driver.store.find(JobQuery(statuses=(Status.DEAD_LETTER,), limit=1))
     assert await found(Status.DEAD_LETTER, cursor=page.cursor) == newest_first[1:]
     await driver.settle(commands.requeue(dead[2]))
@@ -160,7 +160,7 @@ async def test_dead_letters_are_found_until_they_come_back_or_go(driver: StoreDr
 
 @pytest.mark.guarantee("S20")
 async def test_open_jobs_are_found_by_whether_they_ever_began(driver: StoreDriver) -> None:
-    new, retried, claimed, runs, dead = [await driver.add(requester_id="a", queue=name) for name in "abcde"]
+    new, retried_id, claimed_id, runs, dead = [await driver.add(requester_id="a", queue=name) for name in "abcde"]
     (job,) = await driver.claim("b")
     await driver.settle(commands.retry(job, JobError("x"), delay_ms=5))
     await driver.claim("c", start=False)
@@ -177,12 +177,12 @@ async def test_open_jobs_are_found_by_whether_they_ever_began(driver: StoreDrive
                 return ids
             query = query._replace(cursor=page.cursor)
 
-    assert await found(Status.QUEUED, Status.RUNNING, has_begun=True) == [runs, retried]
-    assert await found(Status.QUEUED, Status.RUNNING, has_begun=False, requester_id="a") == [claimed, new]
-    assert await found(Status.QUEUED, has_begun=True, requester_id="a") == [retried]
-    assert await found(Status.RUNNING, Status.DEAD_LETTER, has_begun=False) == [dead, claimed]  # an end is an end
+    assert await found(Status.QUEUED, Status.RUNNING, has_begun=True) == [runs, retried_id]
+    assert await found(Status.QUEUED, Status.RUNNING, has_begun=False, requester_id="a") == [claimed_id, new]
+    assert await found(Status.QUEUED, has_begun=True, requester_id="a") == [retried_id]
+    assert await found(Status.RUNNING, Status.DEAD_LETTER, has_begun=False) == [dead, claimed_id]  # an end is an end
     assert await found(Status.DEAD_LETTER, has_begun=False) == [dead]
-    assert await found(has_begun=True) == [dead, runs, retried]
+    assert await found(has_begun=True) == [dead, runs, retried_id]
 
 
 @pytest.mark.guarantee("S32")

@@ -43,8 +43,8 @@ async def test_a_running_claim_sees_a_cancel_request(driver: StoreDriver) -> Non
     seen = await driver.get(job.job_id)
     assert (seen.status, seen.cancel_requested_at, seen.cancel_reason) == (Status.RUNNING, T0, "enough")
     await driver.settle(commands.cancel(seen, "enough"))
-    ended = await driver.get(job.job_id)
-    assert (ended.status, ended.ended_at) == (Status.CANCELED, T0)
+    ended_job = await driver.get(job.job_id)
+    assert (ended_job.status, ended_job.ended_at) == (Status.CANCELED, T0)
     assert await driver.types(job.job_id) == ["queued", "running", "cancel_requested", "canceled"]
 
 
@@ -59,11 +59,11 @@ async def test_a_cancellation_leaves_a_lease_so_much_silence_and_no_more(driver:
     driver.later(7_000)
     assert await driver.store.with_expired_lease(10, now=driver.now) == []
     driver.later(1)
-    (expired,) = await driver.store.with_expired_lease(10, now=driver.now)
-    assert await driver.settle(commands.lose_lease(expired, rand=0)) == [Settled.APPLIED]
+    (expired_job,) = await driver.store.with_expired_lease(10, now=driver.now)
+    assert await driver.settle(commands.lose_lease(expired_job, rand=0)) == [Settled.APPLIED]
     assert await driver.settle(commands.succeed(job)) == [Settled.STALE]
-    ended = await driver.get(job.job_id)
-    assert (ended.status, ended.cancel_reason) == (Status.CANCELED, "enough")
+    ended_job = await driver.get(job.job_id)
+    assert (ended_job.status, ended_job.cancel_reason) == (Status.CANCELED, "enough")
     assert await driver.types(job.job_id) == ["queued", "running", "cancel_requested", "canceled"]
 
 
@@ -76,12 +76,12 @@ async def test_a_beat_of_a_job_that_is_to_be_cancelled_is_good_for_two_beats(dri
         HeartbeatResult(held=True, cancel_requested=True),
         HeartbeatResult(held=True),
     ]
-    found = [(await driver.get(one.job_id)).lease_expires_at for one in (job, other)]
-    assert found == [T0 + 21_000, T0 + 31_000]
+    jobs = [(await driver.get(one.job_id)).lease_expires_at for one in (job, other)]
+    assert jobs == [T0 + 21_000, T0 + 31_000]
     beats = await driver.store.heartbeat([job.claim, other.claim], lease_ms=30_000, silence_ms=8_000, now=driver.now)
     assert [beat.held for beat in beats] == [True, True]
-    found = [(await driver.get(one.job_id)).lease_expires_at for one in (job, other)]
-    assert found == [T0 + 9_000, T0 + 31_000]
+    jobs = [(await driver.get(one.job_id)).lease_expires_at for one in (job, other)]
+    assert jobs == [T0 + 9_000, T0 + 31_000]
 
 
 @pytest.mark.guarantee("S17")
@@ -93,9 +93,9 @@ async def test_only_the_lease_decides_what_is_expired(driver: StoreDriver) -> No
     driver.later(1)
     assert await driver.store.with_expired_lease(10, now=driver.now) == []
     driver.later(1)
-    (expired,) = await driver.store.with_expired_lease(10, now=driver.now)
-    assert expired.job_id == job.job_id
-    assert expired == await driver.get(job.job_id)
+    (expired_job,) = await driver.store.with_expired_lease(10, now=driver.now)
+    assert expired_job.job_id == job.job_id
+    assert expired_job == await driver.get(job.job_id)
 
 
 @pytest.mark.guarantee("S17")
@@ -114,8 +114,13 @@ async def test_a_lost_lease_requeues_and_fences_the_worker(driver: StoreDriver) 
     job = await driver.running()
     driver.later(30_001)
     assert await driver.settle(commands.lose_lease(job, rand=0)) == [Settled.APPLIED]
-    lost = await driver.get(job.job_id)
-    assert (lost.status, lost.lease_losses, lost.attempt_count, lost.worker_id) == (Status.QUEUED, 1, 1, None)
+    lost_job = await driver.get(job.job_id)
+    assert (lost_job.status, lost_job.lease_losses, lost_job.attempt_count, lost_job.worker_id) == (
+        Status.QUEUED,
+        1,
+        1,
+        None,
+    )
     assert await driver.settle(commands.succeed(job)) == [Settled.STALE]
     (again,) = await driver.claim(worker="w2")
     assert again.claim_version == 2
@@ -129,9 +134,9 @@ async def test_a_lost_lease_requeues_and_fences_the_worker(driver: StoreDriver) 
 async def test_a_heartbeat_in_between_wins_over_the_reaper(driver: StoreDriver) -> None:
     job = await driver.running()
     driver.later(30_001)
-    (expired,) = await driver.store.with_expired_lease(10, now=driver.now)
+    (expired_job,) = await driver.store.with_expired_lease(10, now=driver.now)
     await driver.beat(job)
-    assert await driver.settle(commands.lose_lease(expired, rand=0)) == [Settled.STALE]
+    assert await driver.settle(commands.lose_lease(expired_job, rand=0)) == [Settled.STALE]
     assert (await driver.get(job.job_id)).lease_losses == 0
     await driver.done(job)
 
@@ -158,8 +163,8 @@ async def test_an_unstarted_claim_that_is_lost_counts_as_an_attempt(driver: Stor
     job = await driver.claim_one(start=False)
     driver.later(30_001)
     await driver.settle(commands.lose_lease(job, rand=0))
-    lost = await driver.get(job_id)
-    assert (lost.attempt_count, lost.lease_losses, lost.started_at) == (1, 1, driver.now)
+    lost_job = await driver.get(job_id)
+    assert (lost_job.attempt_count, lost_job.lease_losses, lost_job.started_at) == (1, 1, driver.now)
     (attempt,) = await driver.store.attempts(job_id)
     assert (attempt.attempt, attempt.outcome) == (1, Outcome.LEASE_LOST)
 

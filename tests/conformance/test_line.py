@@ -10,15 +10,15 @@ from tests.store_driver import StoreDriver, new_job
 
 async def walk(driver: StoreDriver, limit: int) -> list[ReadyJob]:
     """The whole line, by pages."""
-    found: list[ReadyJob] = []
+    results: list[ReadyJob] = []
     cursor: str | None = None
     while True:
         page = await driver.store.ready_jobs(limit, cursor=cursor)
         assert len(page.jobs) <= limit
-        found += page.jobs
+        results += page.jobs
         cursor = page.cursor
         if cursor is None:
-            return found
+            return results
 
 
 @pytest.mark.guarantee("S31")
@@ -46,12 +46,12 @@ async def test_what_is_held_runs_or_has_ended_is_not_in_line(driver: StoreDriver
     await driver.enqueue(*slots)
     assert {job.job_id for job in await walk(driver, 10)} == {parent.job_id, slots[0].job_id}
     job = await driver.claim_one()
-    assert [found.queue for found in await walk(driver, 10)] == ["s"]
+    assert [ready.queue for ready in await walk(driver, 10)] == ["s"]
     await driver.done(job)
-    assert {found.job_id for found in await walk(driver, 10)} == {child.job_id, slots[0].job_id}
+    assert {ready.job_id for ready in await walk(driver, 10)} == {child.job_id, slots[0].job_id}
     driver.later(50)
     await driver.store.promote(now=driver.now)
-    assert later.job_id in {found.job_id for found in await walk(driver, 10)}
+    assert later.job_id in {ready.job_id for ready in await walk(driver, 10)}
 
 
 @pytest.mark.guarantee("S31")

@@ -51,8 +51,8 @@ async def test_a_claim_takes_due_events_in_order(driver: StoreDriver) -> None:
 @pytest.mark.guarantee("S22")
 async def test_an_event_is_claimed_once(driver: StoreDriver) -> None:
     names = await add_events(driver, 10)
-    got = await asyncio.gather(*(claim(driver, 3, f"d{n}") for n in range(8)))
-    ids = [r.event_id for rows in got for r in rows] + [r.event_id for r in await claim(driver)]
+    jobs = await asyncio.gather(*(claim(driver, 3, f"d{n}") for n in range(8)))
+    ids = [r.event_id for rows in jobs for r in rows] + [r.event_id for r in await claim(driver)]
     assert sorted(ids) == sorted(names)
 
 
@@ -208,16 +208,16 @@ async def test_a_filter_finds_what_it_names(driver: StoreDriver) -> None:
 @pytest.mark.guarantee("S35")
 async def test_an_ended_event_comes_back_once_with_its_id_and_body(driver: StoreDriver) -> None:
     await add_events(driver, 3)
-    done, dead, _ = await claim(driver)
+    done_event, dead, _ = await claim(driver)
     letter = OutboxSettlement(dead.event_id, 1, Delivery.DEAD_LETTER, error='"gone"')
-    await driver.store.outbox_settle([delivered(done), letter], now=driver.now)
-    asked = [Replay(done.event_id, 500), Replay(dead.event_id), Replay(dead.event_id), Replay("no-such")]
-    assert await driver.store.outbox_replay(asked, now=driver.now) == [True, True, False, False]
-    assert await driver.store.outbox_replay(asked, now=driver.now) == [False] * 4
+    await driver.store.outbox_settle([delivered(done_event), letter], now=driver.now)
+    request = [Replay(done_event.event_id, 500), Replay(dead.event_id), Replay(dead.event_id), Replay("no-such")]
+    assert await driver.store.outbox_replay(request, now=driver.now) == [True, True, False, False]
+    assert await driver.store.outbox_replay(request, now=driver.now) == [False] * 4
     assert await driver.store.outbox_replay([], now=driver.now) == []
     (again,) = await claim(driver)
     assert (again.event_id, again.body, again.attempt_count) == (dead.event_id, dead.body, 0)
     assert (again.claim_version, again.ended_at, again.error) == (2, None, '"gone"')
     assert await driver.store.outbox_settle([delivered(dead)], now=driver.now) == [Settled.STALE]
     driver.later(500)
-    assert [row.event_id for row in await claim(driver)] == [done.event_id]
+    assert [row.event_id for row in await claim(driver)] == [done_event.event_id]

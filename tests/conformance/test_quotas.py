@@ -30,10 +30,10 @@ async def used(driver: StoreDriver, requester_id: str = "acme") -> int:
 @pytest.mark.guarantee("S37")
 async def test_a_requester_has_no_more_queued_jobs_than_its_quota(driver: StoreDriver) -> None:
     await add(driver, "acme", 2)
-    with pytest.raises(QuotaExceeded, match="queued") as refused:
+    with pytest.raises(QuotaExceeded, match="queued") as excinfo:
         await add(driver, "acme", 2)
-    assert (refused.value.quota, refused.value.requester_id) == ("queued", "acme")
-    assert (refused.value.limit, refused.value.used) == (3, 2)
+    assert (excinfo.value.quota, excinfo.value.requester_id) == ("queued", "acme")
+    assert (excinfo.value.limit, excinfo.value.used) == (3, 2)
     assert await used(driver) == 2
     await add(driver, "acme")
     await add(driver, "other", 10)

@@ -118,20 +118,20 @@ async def test_a_batch_of_ends_keeps_apart_what_differs(driver: StoreDriver) -> 
     ends = {job.job_id: commands.succeed(job, f"{n}") for n, job in enumerate(jobs)}
     assert await driver.settle(*(ends[job_id] for job_id in sorted(ends, reverse=True))) == [Settled.APPLIED] * 6
     for n, job in enumerate(jobs):
-        after, (done,) = await driver.get(job.job_id), (await driver.events(job.job_id))[-1:]
+        after, (done_event,) = await driver.get(job.job_id), (await driver.events(job.job_id))[-1:]
         assert (after.result, after.claim_version, after.stage) == (
             f"{n}",
             job.claim_version,
             f"at {n}" if n % 3 else "",
         )
-        assert (done.type, done.step) == ("done", after.stage)
+        assert (done_event.type, done_event.step) == ("done", after.stage)
 
 
 @pytest.mark.guarantee("S9", "S12")
 async def test_a_batch_of_ends_frees_slots_and_dependents(driver: StoreDriver) -> None:
-    plain, keyed, parent = await driver.running(), await driver.running(concurrency_key="k"), await driver.running()
+    plain, keyed_job, parent = await driver.running(), await driver.running(concurrency_key="k"), await driver.running()
     waiting = await driver.add(concurrency_key="k")
-    assert await driver.settle(commands.succeed(plain), commands.succeed(keyed)) == [Settled.APPLIED] * 2
+    assert await driver.settle(commands.succeed(plain), commands.succeed(keyed_job)) == [Settled.APPLIED] * 2
     assert [j.job_id for j in await driver.claim()] == [waiting]
     child, other = await driver.add(depends_on=(parent.job_id,)), await driver.running(queue="q")
     assert await driver.settle(commands.succeed(parent), commands.succeed(other)) == [Settled.APPLIED] * 2
@@ -181,12 +181,12 @@ async def test_success_is_one_write(driver: StoreDriver) -> None:
 
 @pytest.mark.guarantee("S12")
 async def test_a_follow_up_that_cannot_be_made_undoes_the_move(driver: StoreDriver) -> None:
-    taken = new_job()
-    await driver.enqueue(taken)
+    taken_job = new_job()
+    await driver.enqueue(taken_job)
     job = await driver.claim_one()
     before = await snapshot(driver, job.job_id)
     with pytest.raises(DuplicateJob):
-        await driver.settle(commands.succeed(job, follow_ups=(new_job(), taken)))
+        await driver.settle(commands.succeed(job, follow_ups=(new_job(), taken_job)))
     assert await snapshot(driver, job.job_id) == before
     await driver.done(job)
 
@@ -227,8 +227,8 @@ async def test_a_release_costs_no_attempt(driver: StoreDriver) -> None:
     assert (await driver.get(job.job_id)).attempt_count == 0
     (attempt,) = await driver.store.attempts(job.job_id)
     assert attempt.outcome is Outcome.RELEASED
-    unstarted = await driver.claim_one(start=False)
-    await driver.settle(commands.release(unstarted))
+    unstarted_job = await driver.claim_one(start=False)
+    await driver.settle(commands.release(unstarted_job))
     after = await driver.get(job.job_id)
     assert (after.attempt_count, after.claim_version) == (0, 2)
     assert len(await driver.store.attempts(job.job_id)) == 1
@@ -307,8 +307,8 @@ async def test_repeating_a_retry_is_known_after_the_next_claim(driver: StoreDriv
 
 @pytest.mark.guarantee("S11")
 async def test_a_queued_job_is_cancelled_and_never_claimed(driver: StoreDriver) -> None:
-    waiting, delayed = await driver.add(), await driver.add(delay_ms=10)
-    for job_id in (waiting, delayed):
+    waiting, delayed_id = await driver.add(), await driver.add(delay_ms=10)
+    for job_id in (waiting, delayed_id):
         await driver.settle(commands.request_cancel(await driver.get(job_id), "no"))
         job = await driver.get(job_id)
         assert (job.status, job.cancel_reason, job.ended_at) == (Status.CANCELED, "no", T0)
@@ -322,9 +322,9 @@ async def test_a_queued_job_is_cancelled_and_never_claimed(driver: StoreDriver) 
 async def test_cancelling_and_claiming_race_to_one_winner(driver: StoreDriver) -> None:
     for _ in range(20):
         job = await driver.get(await driver.add())
-        cancelled, claimed = await asyncio.gather(driver.settle(commands.cancel(job)), driver.claim())
-        assert (cancelled == [Settled.APPLIED]) is (claimed == [])
-        for running in claimed:
+        cancelled, jobs = await asyncio.gather(driver.settle(commands.cancel(job)), driver.claim())
+        assert (cancelled == [Settled.APPLIED]) is (jobs == [])
+        for running in jobs:
             await driver.done(running)
 
 

@@ -91,16 +91,16 @@ async def test_find_looks_for_a_text_in_what_a_job_says(driver: StoreDriver) -> 
     by_payload = await driver.add(payload='{"title": "The HARBOUR at dawn, 50 %_off"}', requester_id="me")
     by_kind = await driver.add(kind="harbour.scan", requester_id="me")
     by_correlation = await driver.add(correlation_id="Order-harbour-7", requester_id="me")
-    failed = await driver.running(requester_id="you", queue="q")
-    await driver.settle(commands.dead_letter(failed, JobError("broke", "no harbour here")))
+    failed_job = await driver.running(requester_id="you", queue="q")
+    await driver.settle(commands.dead_letter(failed_job, JobError("broke", "no harbour here")))
 
     async def ids(text: str, requester_id: str | None = None, **more: object) -> list[str]:
         page = await driver.store.find(JobQuery(requester_id, text=text, **more))  # type: ignore[arg-type]
         return [job.job_id for job in page.jobs]
 
-    assert await ids("harBour") == [failed.job_id, by_correlation, by_kind, by_payload]
+    assert await ids("harBour") == [failed_job.job_id, by_correlation, by_kind, by_payload]
     assert await ids("harbour", "me") == [by_correlation, by_kind, by_payload]
-    assert await ids("harbour", statuses=(Status.DEAD_LETTER,)) == [failed.job_id]
+    assert await ids("harbour", statuses=(Status.DEAD_LETTER,)) == [failed_job.job_id]
     assert await ids(by_kind.upper()) == [by_kind]
     assert await ids("%_off") == [by_payload]
     for nothing in ("harbour%", "'; --", '"]', "ünknown", "x" * 10_000, "\U0001f3ac", ".*"):
@@ -116,12 +116,12 @@ async def test_a_page_that_looks_at_few_jobs_goes_on_by_its_cursor(driver: Store
     for _ in range(12):
         await driver.add(kind="often")
     last = await driver.add(kind="rare")
-    found, cursor, pages = list[str](), None, 0
+    results, cursor, pages = list[str](), None, 0
     while cursor is not None or not pages:
         page = await driver.store.find(JobQuery(kind="rare", scan_limit=5, cursor=cursor))
-        found, cursor, pages = found + [job.job_id for job in page.jobs], page.cursor, pages + 1
+        results, cursor, pages = results + [job.job_id for job in page.jobs], page.cursor, pages + 1
         assert pages < 10
-    assert found == [last, first]
+    assert results == [last, first]
     whole = await driver.store.find(JobQuery(limit=14, scan_limit=1_000))
     assert len(whole.jobs) == 14
     assert [job.job_id for job in (await driver.store.find(JobQuery(kind="rare", scan_limit=1_000))).jobs] == [

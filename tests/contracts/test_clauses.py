@@ -56,8 +56,8 @@ def is_defined(path: str, name: str) -> bool:
 def test_every_clause_names_its_code(page: str) -> None:
     rows = ROW.findall(PAGES[page])
     assert [f"{letter}{n}" for letter, n, _, rest in rows if not code_of(rest)] == []
-    named = {(path, name) for *_, rest in rows for path, name in code_of(rest)}
-    assert sorted(f"{path}::{name}" for path, name in named if not is_defined(path, name)) == []
+    code_places = {(path, name) for *_, rest in rows for path, name in code_of(rest)}
+    assert sorted(f"{path}::{name}" for path, name in code_places if not is_defined(path, name)) == []
 
 
 def test_a_code_that_is_not_there_is_seen() -> None:

@@ -97,13 +97,13 @@ async def test_a_job_is_in_the_list_of_the_status_that_its_body_shows_alone(url:
         await live_some_lives(live, random.Random(seed))
         for path, (name, words) in LISTS.items():
             whole = await pages(live, path)
-            shown = {body[name]: body["status"] for body in whole}
-            assert set(shown.values()) == set(words), f"{path}: these lives say too little"
+            status_of = {body[name]: body["status"] for body in whole}
+            assert set(status_of.values()) == set(words), f"{path}: these lives say too little"
             for word in words:
-                listed = await pages(live, path, status=word)
-                assert [body["status"] for body in listed] == [word] * len(listed), (path, word)
+                listing = await pages(live, path, status=word)
+                assert [body["status"] for body in listing] == [word] * len(listing), (path, word)
                 expected = [body[name] for body in whole if body["status"] == word]
-                assert [body[name] for body in listed] == expected, (path, word)
+                assert [body[name] for body in listing] == expected, (path, word)
             for body in whole[:20]:
                 one = (await live.client.get(f"{path}/{body[name]}")).json()
                 assert one["status"] == body["status"]
@@ -160,8 +160,8 @@ async def test_words_of_a_list_may_be_asked_for_together(url: str) -> None:
         await live_some_lives(live, random.Random(3))
         whole = await pages(live, "/api/jobs")
         for words in (["Queued", "Running"], ["Queued", "Done"], ["Running", "Failed", "Canceled"], ["Succeeded"]):
-            wanted = {"Done" if word == "Succeeded" else word for word in words}
-            expected = [body["jobId"] for body in whole if body["status"] in wanted]
+            words_wanted = {"Done" if word == "Succeeded" else word for word in words}
+            expected = [body["jobId"] for body in whole if body["status"] in words_wanted]
             assert [body["jobId"] for body in await pages(live, "/api/jobs", status=words)] == expected, words
 
 

@@ -66,14 +66,14 @@ class Model:
             return self._enqueue(batch, now)
 
     def claim(self, request: ClaimRequest, *, now: int) -> list[Job]:
-        taken: list[Job] = []
+        taken_jobs: list[Job] = []
         for queue in dict.fromkeys(request.queues):
-            if queue in self.state.paused or len(taken) >= request.limit:
+            if queue in self.state.paused or len(taken_jobs) >= request.limit:
                 continue
-            taken += self._take(request, queue, now, request.limit - len(taken))
-            if self._line_up_due(queue, now) and len(taken) < request.limit:
-                taken += self._take(request, queue, now, request.limit - len(taken))
-        return taken
+            taken_jobs += self._take(request, queue, now, request.limit - len(taken_jobs))
+            if self._line_up_due(queue, now) and len(taken_jobs) < request.limit:
+                taken_jobs += self._take(request, queue, now, request.limit - len(taken_jobs))
+        return taken_jobs
 
     def heartbeat(self, claims: Sequence[Claim], *, lease_ms: int, now: int) -> list[HeartbeatResult]:
         beats = []
@@ -144,11 +144,11 @@ class Model:
         return [self.state.jobs.get(job_id) for job_id in job_ids]
 
     def counts(self) -> dict[str, dict[Status, int]]:
-        found: dict[str, dict[Status, int]] = {}
+        by_name: dict[str, dict[Status, int]] = {}
         for job in self.state.jobs.values():
-            of_queue = found.setdefault(job.queue, {})
+            of_queue = by_name.setdefault(job.queue, {})
             of_queue[job.status] = of_queue.get(job.status, 0) + 1
-        return found
+        return by_name
 
     def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
         return [e for job_id, seq in after.items() for e in self.state.events.get(job_id, [])[seq:][:limit]]
@@ -159,8 +159,8 @@ class Model:
         return self.state.attempts.get(job_id, []) + running
 
     def idempotency_record(self, requester_id: str, key: str, *, now: int) -> IdempotencyRecord | None:
-        kept = self.state.keys.get((requester_id, key))
-        return kept if kept is not None and kept.expires_at > now else None
+        record = self.state.keys.get((requester_id, key))
+        return record if record is not None and record.expires_at > now else None
 
     def outbox_claim(self, worker_id: str, *, limit: int, lease_ms: int, now: int) -> list[OutboxEvent]:
         rows = list(self.state.outbox.values())
@@ -206,28 +206,28 @@ class Model:
             raise DocumentConflict(mark.id)
         self.state.marks += 1
         leases = [job for job in self.state.jobs.values() if _is_old(job, step)]
-        sent = [row for row in self.state.outbox.values() if _is_old(row, step)]
+        old_rows = [row for row in self.state.outbox.values() if _is_old(row, step)]
         for job in leases:
             self._put(job._replace(lease_expires_at=(job.lease_expires_at or 0) + step.shift_ms))
-        for row in sent:
-            moved = row._replace(lease_expires_at=(row.lease_expires_at or 0) + step.shift_ms)
-            self.state.outbox[row.event_id] = moved
+        for row in old_rows:
+            moved_row = row._replace(lease_expires_at=(row.lease_expires_at or 0) + step.shift_ms)
+            self.state.outbox[row.event_id] = moved_row
         if step.shift_ms > 0:
-            return Rebased(0, len(leases), len(sent))
+            return Rebased(0, len(leases), len(old_rows))
         late = [job for job in self._queued() if self._waits_by_another_clock(job, step)]
         for job in late:
             self._put(job._replace(run_at=job.run_at + step.shift_ms))
         rows = [r for r in self.state.outbox.values() if r.status is Delivery.PENDING and r.run_at > step.after]
         for row in rows:
             self.state.outbox[row.event_id] = row._replace(run_at=row.run_at + step.shift_ms)
-        return Rebased(len(late), len(leases), len(sent) + len(rows))
+        return Rebased(len(late), len(leases), len(old_rows) + len(rows))
 
     # --- parts
 
     def _waits_by_another_clock(self, job: Job, step: ClockStep) -> bool:
-        asked = self.state.checkpoints.get(job.job_id, {}).get(RUN_AT) == str(job.run_at)
+        request = self.state.checkpoints.get(job.job_id, {}).get(RUN_AT) == str(job.run_at)
         waits = job.held in (HoldReason.DELAY, HoldReason.DEPENDENCY) and job.run_at > step.after
-        return waits and job.updated_at >= (step.since or 0) and not asked
+        return waits and job.updated_at >= (step.since or 0) and not request
 
     def _put(self, job: Job) -> Job:
         self.state.jobs[job.job_id] = job
@@ -293,12 +293,12 @@ class Model:
     def _known(self, new: NewJob, now: int) -> Enqueued | None:
         if new.idempotency is None:
             return None
-        kept = self.idempotency_record(new.requester_id, new.idempotency.key, now=now)
-        if kept is None:
+        record = self.idempotency_record(new.requester_id, new.idempotency.key, now=now)
+        if record is None:
             return None
-        if kept.request_hash != new.idempotency.request_hash:
+        if record.request_hash != new.idempotency.request_hash:
             raise IdempotencyConflict(new.idempotency.key)
-        return Enqueued(kept.job_id, created=False, response=kept.response)
+        return Enqueued(record.job_id, created=False, response=record.response)
 
     def _create(self, new: NewJob, now: int) -> None:
         run_at = now + new.delay_ms if new.run_at is None else new.run_at
@@ -340,15 +340,15 @@ class Model:
         line = [j for j in self._queued() if j.queue == queue and j.held is None]
         line = [j for j in line if request.tenants is None or j.requester_id in request.tenants]
         line.sort(key=lambda j: (-j.priority, self.state.position[j.job_id]))
-        taken = []
+        frames = []
         for job in line[:limit]:
             mine = self._put(
                 apply.claimed(job, worker_id=request.worker_id, now=now, lease_ms=request.lease_ms, start=request.start)
             )
             if request.start:
                 self._record(mine, NewEvent("running", mine.stage))
-            taken.append(mine)
-        return taken
+            frames.append(mine)
+        return frames
 
     def _line_up_due(self, queue: str, now: int) -> int:
         due = [j for j in self._queued() if j.queue == queue and j.held is HoldReason.DELAY and j.run_at <= now]
@@ -386,9 +386,9 @@ class Model:
         after = apply.applied(job, s, now)
         self._check_unique(job, after)
         if s.outcome is not None:
-            begun = apply.begin(job, after.updated_at)
+            attempt = apply.begin(job, after.updated_at)
             self.state.attempts.setdefault(s.job_id, []).append(
-                running_attempt(begun)._replace(ended_at=after.updated_at, outcome=s.outcome, error=s.error)
+                running_attempt(attempt)._replace(ended_at=after.updated_at, outcome=s.outcome, error=s.error)
             )
         self._put(after)
         if s.status in DELETES_CREDENTIALS:
@@ -443,8 +443,8 @@ class Model:
                 self._admit(child.concurrency_key)
 
     def _repeated(self, s: Settlement) -> Settled:
-        ended = [a for a in self.state.attempts.get(s.job_id, []) if a.claim_version == s.claim_version]
-        same = s.outcome is not None and any(a.outcome is s.outcome for a in ended)
+        jobs = [a for a in self.state.attempts.get(s.job_id, []) if a.claim_version == s.claim_version]
+        same = s.outcome is not None and any(a.outcome is s.outcome for a in jobs)
         return Settled.REPEATED if same else Settled.STALE
 
 

@@ -124,19 +124,19 @@ class Machine(RuleBasedStateMachine):
         tenants=st.sampled_from([None, None, frozenset({"acme"}), frozenset({""}), frozenset({"acme", "", "x"})]),
     )
     def claim(self, worker: str, wanted: list[str], limit: int, **more: Any) -> None:
-        got = self.both("claim", ClaimRequest(worker, tuple(wanted), limit, **more))
-        self.seen += got or []
+        jobs = self.both("claim", ClaimRequest(worker, tuple(wanted), limit, **more))
+        self.seen += jobs or []
 
     @precondition(lambda self: self.model.state.credentials)
     @rule(choice=st.integers(0, 30), kek_id=keks, newer=st.booleans(), late=rare)
     def replace_credentials(self, choice: int, kek_id: str, newer: bool, late: bool) -> None:  # noqa: FBT001
         kept = list(self.model.state.credentials.values())
         was = kept[choice % len(kept)]
-        wrapped = f"{len(self.seen)}{choice:02}{int(newer)}"
+        wrapped_key = f"{len(self.seen)}{choice:02}{int(newer)}"
         version = was.envelope.credential_version + int(newer)
-        becomes = Credentials(was.job_id, was.requester_id, Envelope(version, "Yw==", wrapped, kek_id, 1))
+        becomes = Credentials(was.job_id, was.requester_id, Envelope(version, "Yw==", wrapped_key, kek_id, 1))
         stale = was._replace(envelope=was.envelope._replace(credential_version=99))
-        self.both("replace_credentials", [(stale if late else was, becomes)], timed=False)
+        self.both("replace_credentials", [(stale if late else was, becomes)], is_timed=False)
 
     @rule(ms=st.sampled_from([0, 1, 400, 1_500, 6_000]))
     def wait(self, ms: int) -> None:
@@ -155,7 +155,7 @@ class Machine(RuleBasedStateMachine):
         before, self.now = self.now, self.now + ms
         since = None if since_ms is None else before - since_ms
         mark = Document("clock", "store", "{}", self.model.state.marks + int(late))
-        self.both("rebase", ClockStep(before, self.now, since), mark, timed=False)
+        self.both("rebase", ClockStep(before, self.now, since), mark, is_timed=False)
 
     @precondition(lambda self: self.seen)
     @rule(picks=st.lists(st.integers(0, 50), min_size=1, max_size=4, unique=True))
@@ -190,10 +190,10 @@ class Machine(RuleBasedStateMachine):
 
     @rule()
     def reap(self) -> None:
-        expired = self.both("with_expired_lease", 10)
-        self.both("settle", [commands.lose_lease(job, rand=0.5) for job in expired])
-        broken = self.both("with_failed_dependency", 10, timed=False)
-        self.both("settle", [commands.cancel(job, "broken") for job in broken])
+        expired_job = self.both("with_expired_lease", 10)
+        self.both("settle", [commands.lose_lease(job, rand=0.5) for job in expired_job])
+        broken_job = self.both("with_failed_dependency", 10, is_timed=False)
+        self.both("settle", [commands.cancel(job, "broken") for job in broken_job])
 
     @rule()
     def promote(self) -> None:
@@ -203,10 +203,10 @@ class Machine(RuleBasedStateMachine):
     def prune(self, age_ms: int, limit: int) -> None:
         self.both("prune", ended_before=self.now - age_ms, limit=limit)
 
-    @rule(queue=queues, paused=st.booleans())
-    def pause(self, queue: str, paused: bool) -> None:  # noqa: FBT001
-        (self.model.state.paused.add if paused else self.model.state.paused.discard)(queue)
-        self.run(lambda store: store.pause(queue, paused=paused))
+    @rule(queue=queues, is_paused=st.booleans())
+    def pause(self, queue: str, is_paused: bool) -> None:  # noqa: FBT001
+        (self.model.state.paused.add if is_paused else self.model.state.paused.discard)(queue)
+        self.run(lambda store: store.pause(queue, paused=is_paused))
 
     @rule(limit=st.integers(1, 3))
     def outbox_claim(self, limit: int) -> None:
@@ -265,9 +265,9 @@ class Machine(RuleBasedStateMachine):
             self.ids += [f.job_id for f in settlement.follow_ups if f.job_id not in self.ids]
         return settlement
 
-    def both(self, name: str, *args: Any, timed: bool = True, **more: Any) -> Any:
+    def both(self, name: str, *args: Any, is_timed: bool = True, **more: Any) -> Any:
         """Ask the model and every store the same, and compare the answers and then the jobs."""
-        if timed:
+        if is_timed:
             more["now"] = self.now
         try:
             expected: Any = getattr(self.model, name)(*args, **more)
@@ -294,8 +294,8 @@ class Machine(RuleBasedStateMachine):
 
     def compare_jobs(self) -> None:
         expected = self.model.get(self.ids)
-        for kind, found in self.run(lambda store: store.get(self.ids)).items():
-            for mine, theirs in zip(expected, found, strict=True):
+        for kind, jobs in self.run(lambda store: store.get(self.ids)).items():
+            for mine, theirs in zip(expected, jobs, strict=True):
                 if mine != theirs:
                     differ = [
                         (f, a, b)
@@ -328,8 +328,8 @@ class Machine(RuleBasedStateMachine):
             expected = self.model.idempotency_record("acme", key, now=self.now)
             checks[f"key {key}"] = expected, methodcaller("idempotency_record", "acme", key, now=self.now)
         for what, (expected, ask) in checks.items():
-            for kind, found in self.run(ask).items():
-                assert found == expected, f"{what}: {kind} says {found}, the model {expected}"
+            for kind, outcome in self.run(ask).items():
+                assert outcome == expected, f"{what}: {kind} says {outcome}, the model {expected}"
 
 
 async def jobs_of(store: Store, query: JobQuery) -> list[Job]:

@@ -21,12 +21,12 @@ ROWS = dict(ROW.findall(TEXT))
 @cache
 def marks_of_tests(path: str) -> dict[str, set[str]]:
     """The tests of a file and the guarantees that each is marked with."""
-    found = {}
+    by_name = {}
     for node in ast.parse((ROOT / path).read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             calls = [d for d in node.decorator_list if isinstance(d, ast.Call) and "guarantee" in ast.unparse(d.func)]
-            found[node.name] = {ast.literal_eval(arg) for call in calls for arg in call.args}
-    return found
+            by_name[node.name] = {ast.literal_eval(arg) for call in calls for arg in call.args}
+    return by_name
 
 
 @pytest.mark.parametrize(("path", "name"), sorted(set(TEST.findall(TEXT))))

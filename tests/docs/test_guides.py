@@ -57,12 +57,12 @@ def code_of(page: Path) -> Iterator[Code]:
 def commands_of(page: Path) -> list[list[str]]:
     """Every `callsheet …` of a page: in console blocks, in the text, in units (ExecStart=), in manifests (JSON)."""
     text = page.read_text("utf-8").replace("\\\n", " ")
-    shown = "\n".join(re.findall(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
-    lines = re.findall(r"^\$ (?:\w+=\S+ )*(callsheet .*)$", shown, re.MULTILINE)
+    console_text = "\n".join(re.findall(r"^```console\n(.*?)^```$", text, re.DOTALL | re.MULTILINE))
+    lines = re.findall(r"^\$ (?:\w+=\S+ )*(callsheet .*)$", console_text, re.MULTILINE)
     lines += re.findall(r"`(callsheet [^`]*)`", text)
     lines += re.findall(r"^ExecStart\w*=\S*?(callsheet .*)$", text, re.MULTILINE)
     return [shlex.split(line, comments=True)[1:] for line in lines] + [
-        json.loads(found)[1:] for found in re.findall(r'(\["callsheet".*?\])', text)
+        json.loads(matches)[1:] for matches in re.findall(r'(\["callsheet".*?\])', text)
     ]
 
 
@@ -103,8 +103,8 @@ def test_the_code_of_a_page_runs(page: Path, tmp_path: Path) -> None:
     )
     assert run.returncode == 0, run.stderr
     printed = iter(run.stdout.splitlines())
-    for said in (said for code in code_of(page) for said in PRINTS.findall(code.text)):
-        assert said in printed, f"{said!r} is not printed where {page.name} says so:\n{run.stdout}"
+    for line in (line for code in code_of(page) for line in PRINTS.findall(code.text)):
+        assert line in printed, f"{line!r} is not printed where {page.name} says so:\n{run.stdout}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=of_page)
@@ -125,9 +125,9 @@ def test_a_command_exists_with_its_flags(args: list[str]) -> None:
     while isinstance(command, click.Group):
         context = command.make_context(name, list(args), parent=context, allow_interspersed_args=False)
         rest = [*context._protected_args, *context.args]
-        name, found, args = command.resolve_command(context, rest)
-        assert found is not None, rest
-        command = found
+        name, result, args = command.resolve_command(context, rest)
+        assert result is not None, rest
+        command = result
     command.make_context(name, list(args), parent=context)
 
 

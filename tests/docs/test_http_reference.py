@@ -18,5 +18,5 @@ async def test_the_reference_names_every_route() -> None:
 
 
 def test_the_reference_names_every_error() -> None:
-    told = dict(re.findall(r"^\| `([a-z_]+)` \| (\d+) \|", PAGE, re.MULTILINE))
-    assert told == {code: str(status) for code, status in STATUSES.items()}
+    status_of_code = dict(re.findall(r"^\| `([a-z_]+)` \| (\d+) \|", PAGE, re.MULTILINE))
+    assert status_of_code == {code: str(status) for code, status in STATUSES.items()}

@@ -23,31 +23,31 @@ OF_A_WORKER = {"/livez", "/readyz", "/metrics"}
 
 def manifests() -> list[dict[str, Any]]:
     blocks = re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    return [found for block in blocks for found in yaml.safe_load_all(block)]
+    return [item for block in blocks for item in yaml.safe_load_all(block)]
 
 
 def containers() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
     """Each with the specification of its pod."""
-    for found in manifests():
-        if found["kind"] in {"Deployment", "Job"}:
-            pod = found["spec"]["template"]["spec"]
+    for item in manifests():
+        if item["kind"] in {"Deployment", "Job"}:
+            pod = item["spec"]["template"]["spec"]
             yield from ((pod, container) for container in pod["containers"])
 
 
 def test_every_manifest_has_a_kind_and_a_name() -> None:
-    assert {found["kind"] for found in manifests()} >= {"Deployment", "Service", "Job", "PodMonitor", "ScaledObject"}
-    assert all(found["apiVersion"] and found["metadata"]["name"] for found in manifests())
+    assert {item["kind"] for item in manifests()} >= {"Deployment", "Service", "Job", "PodMonitor", "ScaledObject"}
+    assert all(item["apiVersion"] and item["metadata"]["name"] for item in manifests())
 
 
 def test_probes_ask_for_paths_that_are_served_on_ports_that_are_open() -> None:
-    served = {"serve": {str(getattr(route, "path", "")) for route in router.routes}, "worker": OF_A_WORKER}
+    routes_there = {"serve": {str(getattr(route, "path", "")) for route in router.routes}, "worker": OF_A_WORKER}
     seen = 0
     for _, container in containers():
         for probe in ("readinessProbe", "livenessProbe"):
             if probe in container:
-                asked = container[probe]["httpGet"]
-                assert asked["path"] in served[container["command"][1]]
-                assert asked["port"] in {port["name"] for port in container["ports"]}
+                request = container[probe]["httpGet"]
+                assert request["path"] in routes_there[container["command"][1]]
+                assert request["port"] in {port["name"] for port in container["ports"]}
                 seen += 1
     assert seen == 4
 
@@ -60,15 +60,15 @@ def test_a_pod_has_time_to_drain() -> None:
 
 
 def test_every_variable_is_a_setting() -> None:
-    known = set(OTHERS)
+    known_names = set(OTHERS)
     for _, command in commands(cli):
         for option in command.params:
-            known |= {option.envvar} if isinstance(option.envvar, str) else set(option.envvar or ())
-    named = set(re.findall(r"\b(?:CALLSHEET|S3)_[A-Z_]+\b", PAGE))
-    assert named <= known
+            known_names |= {option.envvar} if isinstance(option.envvar, str) else set(option.envvar or ())
+    variables = set(re.findall(r"\b(?:CALLSHEET|S3)_[A-Z_]+\b", PAGE))
+    assert variables <= known_names
 
 
 def test_the_metrics_that_it_scales_by_are_there() -> None:
-    named = set(re.findall(r"\bcallsheet_[a-z_]+", PAGE))
-    assert named
-    assert named <= set(created().values())
+    metrics_named = set(re.findall(r"\bcallsheet_[a-z_]+", PAGE))
+    assert metrics_named
+    assert metrics_named <= set(created().values())

@@ -64,8 +64,8 @@ def test_a_public_module_has_every_name_that_it_lists(name: str) -> None:
 
 
 def test_every_error_of_the_library_is_public() -> None:
-    known = {name for name, kind in vars(kernel_errors).items() if isinstance(kind, type)}
-    assert set(errors.__all__) == known
+    known_names = {name for name, kind in vars(kernel_errors).items() if isinstance(kind, type)}
+    assert set(errors.__all__) == known_names
 
 
 def test_a_name_of_the_package_is_loaded_from_its_home() -> None:

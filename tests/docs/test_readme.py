@@ -18,7 +18,7 @@ PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 
 def test_the_code_of_the_readme_is_twelve_lines_and_runs(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n# jobs.py\n(.*?)```", README, re.DOTALL)
-    (shown,) = re.findall(r"```console\n\$ python jobs.py\n(.*?)```", README, re.DOTALL)
+    (output,) = re.findall(r"```console\n\$ python jobs.py\n(.*?)```", README, re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) == 12
     assert code.rstrip().splitlines()[-2] == 'if __name__ == "__main__":'  # a worker that imports it does not run it
     run = subprocess.run(
@@ -30,9 +30,9 @@ def test_the_code_of_the_readme_is_twelve_lines_and_runs(tmp_path: Path) -> None
         check=False,
     )
     assert run.returncode == 0, run.stderr
-    assert run.stdout == shown
-    told = ["queued", "running", "progress", "done"]
-    assert asyncio.run(events_of(f"sqlite:///{tmp_path / 'jobs.db'}")) == told
+    assert run.stdout == output
+    event_types = ["queued", "running", "progress", "done"]
+    assert asyncio.run(events_of(f"sqlite:///{tmp_path / 'jobs.db'}")) == event_types
 
 
 async def events_of(url: str) -> list[str]:
@@ -71,8 +71,8 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
 
 def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
-    named = {name for page in PAGES for name in re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))}
-    assert named <= targets
+    names = {name for page in PAGES for name in re.findall(r"`make ([a-z]+)", page.read_text("utf-8"))}
+    assert names <= targets
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "adr").glob("*.md")), ids=lambda page: page.name)

@@ -33,6 +33,6 @@ def test_every_wall_names_a_test(row: str) -> None:
 
 
 def test_every_file_of_attacks_is_named() -> None:
-    named = {path for path, _ in TEST.findall(TEXT)}
+    test_files = {path for path, _ in TEST.findall(TEXT)}
     files = {f"tests/security/{path.name}" for path in (ROOT / "tests" / "security").glob("test_*.py")}
-    assert files <= named
+    assert files <= test_files

@@ -17,8 +17,8 @@ FILE = re.compile(r"[\w./-]+\.(?:py|lua|sql|js|md)")
 def folders_of(stop: str) -> set[Path]:
     """Return the folders that a stop of the tour is about: those of which it names a file, or themselves."""
     names = [name for name in re.findall(r"`([\w./-]+)`", stop) if "/" in name and name[0] != "/"]
-    found = {base / (name if name.endswith("/") else Path(name).parent) for name in names for base in (SRC, ROOT)}
-    return {folder for folder in found if folder.is_dir() and folder not in (SRC, ROOT)}
+    results = {base / (name if name.endswith("/") else Path(name).parent) for name in names for base in (SRC, ROOT)}
+    return {folder for folder in results if folder.is_dir() and folder not in (SRC, ROOT)}
 
 
 def is_there(name: str, stop: str) -> bool:
@@ -30,9 +30,9 @@ def is_there(name: str, stop: str) -> bool:
 
 @pytest.mark.parametrize("stop", STOPS, ids=lambda stop: stop.partition(".")[0])
 def test_a_stop_names_files_that_exist(stop: str) -> None:
-    named = [name for name in re.findall(r"`([^`]+)`", stop) if FILE.fullmatch(name)]
-    assert named
-    assert [name for name in named if not is_there(name, stop)] == []
+    files_named = [name for name in re.findall(r"`([^`]+)`", stop) if FILE.fullmatch(name)]
+    assert files_named
+    assert [name for name in files_named if not is_there(name, stop)] == []
 
 
 def test_every_folder_of_the_program_is_on_the_way() -> None:

@@ -70,11 +70,11 @@ class Machine:
 async def stepping(store: Store, verb: str, act: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
     """Do something once, just before a verb of the store is called."""
     real = getattr(store, verb)
-    done: list[bool] = []
+    log: list[bool] = []
 
     async def first(*args: Any, **kwargs: Any) -> Any:
-        if not done:
-            done.append(True)
+        if not log:
+            log.append(True)
             await act()
         return await real(*args, **kwargs)
 

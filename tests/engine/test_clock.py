@@ -89,19 +89,19 @@ async def test_all_waits_go_on_after_a_step_back(machine: Machine) -> None:
     await machine.sweep_for(keeper, 5_000)
     machine.step(6 * HOUR)
     await machine.sweep_for(keeper, 5_000)
-    delayed = new_job(queue="d", delay_ms=20_000)
-    await machine.store.enqueue([delayed])
-    lost = await machine.running(new_job(queue="l"))
+    delayed_job = new_job(queue="d", delay_ms=20_000)
+    await machine.store.enqueue([delayed_job])
+    lost_job = await machine.running(new_job(queue="l"))
     await machine.sweep_for(keeper, 5_000)
     machine.step(-6 * HOUR)
     swept = await machine.sweep_for(keeper, 14_000)
     assert sum(s.promoted for s in swept) == 0
     swept = await machine.sweep_for(keeper, 2_000)
     assert sum(s.promoted for s in swept) == 1
-    assert (await machine.claim("d")).job_id == delayed.job_id
+    assert (await machine.claim("d")).job_id == delayed_job.job_id
     swept = await machine.sweep_for(keeper, 12_000)
     assert sum(s.reaped for s in swept) == 1
-    events = [event.ms for event in await machine.store.events({lost.job_id: 0}, 100)]
+    events = [event.ms for event in await machine.store.events({lost_job.job_id: 0}, 100)]
     assert events == sorted(events)
 
 
@@ -153,8 +153,8 @@ async def test_a_schedule_that_was_made_while_the_clock_was_ahead_is_not_silent(
 @pytest.mark.parametrize("by_ms", [6 * HOUR, -6 * HOUR])
 async def test_of_many_processes_one_moves_what_waits(machine: Machine, by_ms: int) -> None:
     keepers = [machine.keeper(f"machine{n % 2}") for n in range(4)]
-    job, delayed = await machine.running(new_job()), new_job(delay_ms=60_000)
-    await machine.store.enqueue([delayed])
+    job, delayed_job = await machine.running(new_job()), new_job(delay_ms=60_000)
+    await machine.store.enqueue([delayed_job])
     for _ in range(3):
         await asyncio.gather(*(keeper.sweep() for keeper in keepers))
         machine.pass_(1_000)
@@ -166,16 +166,16 @@ async def test_of_many_processes_one_moves_what_waits(machine: Machine, by_ms: i
     assert [step.by_ms for step in mark.steps] == [by_ms]
     assert (await machine.engine.get(job.job_id)).lease_expires_at == machine.now + 27_000
     due = T0 + 60_000 if by_ms > 0 else machine.now + 57_000
-    assert (await machine.engine.get(delayed.job_id)).run_at == due
+    assert (await machine.engine.get(delayed_job.job_id)).run_at == due
 
 
 async def test_a_process_that_begins_after_a_step_back_sees_it(machine: Machine) -> None:
     await machine.sweep_for(machine.keeper("first"), 2_000)
-    delayed = new_job(delay_ms=60_000)
-    await machine.store.enqueue([delayed])
+    delayed_job = new_job(delay_ms=60_000)
+    await machine.store.enqueue([delayed_job])
     machine.step(-6 * HOUR)
     await machine.keeper("after the boot").sweep()
-    assert (await machine.engine.get(delayed.job_id)).run_at <= machine.now + 60_000 + MARK_MS
+    assert (await machine.engine.get(delayed_job.job_id)).run_at <= machine.now + 60_000 + MARK_MS
 
 
 async def test_a_process_of_the_same_machine_sees_a_step_forward_that_was_before_it(machine: Machine) -> None:

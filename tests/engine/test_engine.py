@@ -28,26 +28,26 @@ async def test_a_bad_job_never_reaches_the_store(engine: Engine) -> None:
 
 
 async def test_a_job_lives_through_the_engine(engine: Engine) -> None:
-    (made,) = await engine.enqueue([new_job(requester_id="me")])
+    (receipt,) = await engine.enqueue([new_job(requester_id="me")])
     (job,) = await engine.claim(ClaimRequest("w"))
     (beat,) = await engine.heartbeat([job.claim], lease_ms=1000)
     assert beat.held
     job = await engine.settle_one(job, commands.advance(job, "s"))
     assert job.stage == "s"
     job = await engine.settle_one(job, commands.succeed(job, "42"))
-    assert (await engine.get(made.job_id)).result == "42"
+    assert (await engine.get(receipt.job_id)).result == "42"
     with pytest.raises(StaleClaim):
         await engine.settle_one(job, commands.progress(job._replace(status=Status.RUNNING, attempt_started_at=1), 5))
 
 
 async def test_a_stranger_does_not_see_a_job(engine: Engine) -> None:
-    (made,) = await engine.enqueue([new_job(requester_id="me")])
-    assert (await engine.get(made.job_id, requester_id="me")).job_id == made.job_id
+    (receipt,) = await engine.enqueue([new_job(requester_id="me")])
+    assert (await engine.get(receipt.job_id, requester_id="me")).job_id == receipt.job_id
     for stranger in ("you", ""):
         with pytest.raises(JobNotFound):
-            await engine.get(made.job_id, requester_id=stranger)
+            await engine.get(receipt.job_id, requester_id=stranger)
         with pytest.raises(JobNotFound):
-            await engine.cancel(made.job_id, requester_id=stranger)
+            await engine.cancel(receipt.job_id, requester_id=stranger)
     for unknown in (new_id(), "", "../etc", "job"):
         with pytest.raises(JobNotFound):
             await engine.get(unknown)
@@ -58,8 +58,8 @@ async def test_cancel_ends_a_waiting_job_and_flags_a_running_one(engine: Engine)
     await engine.enqueue([waiting, running])
     (job,) = await engine.claim(ClaimRequest("w"))
     assert (await engine.cancel(waiting.job_id, "no")).status is Status.CANCELED
-    flagged = await engine.cancel(running.job_id, "no")
-    assert (flagged.status, flagged.cancel_reason) == (Status.RUNNING, "no")
+    flagged_job = await engine.cancel(running.job_id, "no")
+    assert (flagged_job.status, flagged_job.cancel_reason) == (Status.RUNNING, "no")
     assert (await engine.heartbeat([job.claim], lease_ms=1000))[0].cancel_requested
     with pytest.raises(IllegalMove):
         await engine.cancel(waiting.job_id)

@@ -26,23 +26,23 @@ REMOTE = f"w~{'0f' * 32}"  # as the control plane names the owner of a claim
 
 async def test_one_sweep_does_all_chores(engine: Engine) -> None:
     keeping = Housekeeping(engine, Chores(retention_ms=1_000))
-    parent, child, delayed, lost, old = [new_job(queue=f"q{n}") for n in range(5)]
+    parent, child, delayed_job, lost_jobs, old = [new_job(queue=f"q{n}") for n in range(5)]
     child = child._replace(depends_on=(parent.job_id,))
-    delayed = delayed._replace(delay_ms=500)
-    await engine.enqueue([parent, child, delayed, lost, old], now=T0)
+    delayed_job = delayed_job._replace(delay_ms=500)
+    await engine.enqueue([parent, child, delayed_job, lost_jobs, old], now=T0)
     by_queue = {
         new.queue: (await engine.claim(ClaimRequest("w", (new.queue,), lease_ms=100), now=T0))[0]
-        for new in (parent, lost, old)
+        for new in (parent, lost_jobs, old)
     }
     await engine.settle([commands.fail(by_queue["q0"], JobError("fatal"), rand=0)], now=T0 + 4_900)
     await engine.settle([commands.succeed(by_queue["q4"])], now=T0)
     await put_schedule(engine.store, Schedule("hourly", "0 * * * *", "report"), now=T0 - 3_600_000)
     assert await keeping.sweep(now=T0 + 5_000) == (1, 1, 1, 1, 1)
     assert await keeping.sweep(now=T0 + 5_000) == (0, 0, 0, 0, 0)
-    cancelled = await engine.get(child.job_id)
-    assert cancelled.status is Status.CANCELED
-    assert parent.job_id in (cancelled.cancel_reason or "")
-    assert (await engine.get(lost.job_id)).lease_losses == 1
+    cancelled_job = await engine.get(child.job_id)
+    assert cancelled_job.status is Status.CANCELED
+    assert parent.job_id in (cancelled_job.cancel_reason or "")
+    assert (await engine.get(lost_jobs.job_id)).lease_losses == 1
 
 
 async def test_after_an_outage_living_workers_come_before_the_reaper(
@@ -88,19 +88,19 @@ async def _is_back(engine: Engine, job_id: str) -> bool:
 
 
 async def test_of_jobs_that_were_claimed_ahead_those_that_were_listed_as_begun_count(engine: Engine) -> None:
-    begun = BegunJobs(engine.store, "w")
+    begun_job = BegunJobs(engine.store, "w")
     await engine.enqueue([new_job(max_attempts=1) for _ in range(3)], now=T0)
-    first, second, third = await engine.claim(ClaimRequest(begun.owner, limit=3, lease_ms=100), now=T0)
-    await begun.write([first.job_id])
-    await begun.write([second.job_id])  # the first has ended since, or so the worker says
+    first, second, third = await engine.claim(ClaimRequest(begun_job.owner, limit=3, lease_ms=100), now=T0)
+    await begun_job.write([first.job_id])
+    await begun_job.write([second.job_id])  # the first has ended since, or so the worker says
     assert await Housekeeping(engine).reap(now=T0 + 200) == 3
-    found = [await engine.get(job.job_id) for job in (first, second, third)]
-    assert [(job.status.value, job.attempt_count, job.lease_losses) for job in found] == [
+    jobs = [await engine.get(job.job_id) for job in (first, second, third)]
+    assert [(job.status.value, job.attempt_count, job.lease_losses) for job in jobs] == [
         ("queued", 0, 0),
         ("dead_letter", 1, 1),
         ("queued", 0, 0),
     ]
-    assert [needs_listing(job) for job in found] == [True, True, True]
+    assert [needs_listing(job) for job in jobs] == [True, True, True]
 
 
 async def test_a_job_that_was_lost_early_and_then_with_its_worker_is_listed_from_then_on(engine: Engine) -> None:
@@ -109,9 +109,9 @@ async def test_a_job_that_was_lost_early_and_then_with_its_worker_is_listed_from
     await engine.enqueue([new_job(max_attempts=5)], now=T0)
     await engine.claim(ClaimRequest(BegunJobs(engine.store, "w").owner, lease_ms=100), now=T0)
     await keeping.reap(now=T0 + 200)
-    begun = BegunJobs(engine.store, "v")
-    (job,) = await engine.claim(ClaimRequest(begun.owner, lease_ms=100), now=T0 + 300)
-    await begun.write([job.job_id])
+    begun_job = BegunJobs(engine.store, "v")
+    (job,) = await engine.claim(ClaimRequest(begun_job.owner, lease_ms=100), now=T0 + 300)
+    await begun_job.write([job.job_id])
     await keeping.reap(now=T0 + 500)
     again = await engine.get(job.job_id)
     assert (again.status, again.lease_losses) == (Status.QUEUED, 1)
@@ -136,21 +136,21 @@ async def test_a_cancelled_job_of_a_silent_worker_ends_after_two_beats(
     await Housekeeping(engine).sweep(now=T0 + two_beats_ms)
     assert (await engine.get(job.job_id)).status is Status.RUNNING
     await Housekeeping(engine).sweep(now=T0 + two_beats_ms + 1)
-    ended = await engine.get(job.job_id)
-    assert (ended.status, ended.cancel_reason) == (Status.CANCELED, "at once")
+    ended_job = await engine.get(job.job_id)
+    assert (ended_job.status, ended_job.cancel_reason) == (Status.CANCELED, "at once")
     assert await engine.settle([commands.succeed(job)], now=T0 + two_beats_ms + 2) == [Settled.STALE]
 
 
 async def test_a_claim_over_http_that_nothing_was_heard_of_has_not_begun(engine: Engine) -> None:
     await engine.enqueue([new_job(max_attempts=2)], now=T0)
-    keeping, found = Housekeeping(engine), []
+    keeping, results = Housekeeping(engine), []
     for at in range(T0, T0 + 200_000, 50_000):
         (job,) = await engine.claim(ClaimRequest(REMOTE, lease_ms=10_000), now=at)
         assert await keeping.reap(now=at + 10_001) == 1
-        lost = await engine.get(job.job_id)
-        found.append((lost.status.value, lost.attempt_count, lost.lease_losses))
+        lost_job = await engine.get(job.job_id)
+        results.append((lost_job.status.value, lost_job.attempt_count, lost_job.lease_losses))
     # Whether an answer was lost or the job kills its workers is not known: it is the latter every second time.
-    assert found == [("queued", 0, 0), ("queued", 1, 1), ("queued", 1, 1), ("dead_letter", 2, 2)]
+    assert results == [("queued", 0, 0), ("queued", 1, 1), ("queued", 1, 1), ("dead_letter", 2, 2)]
 
 
 @pytest.mark.parametrize("word", ["a heartbeat", "a move", "the claim of a worker beside the store"])
@@ -163,8 +163,8 @@ async def test_a_claim_that_was_confirmed_counts_when_it_is_lost(engine: Engine,
     elif word == "a move":
         await engine.settle([commands.progress(job, 1)], now=T0 + 1)
     assert await Housekeeping(engine).reap(now=T0 + 10_002) == 1
-    lost = await engine.get(job.job_id)
-    assert (lost.attempt_count, lost.lease_losses) == (1, 1)
+    lost_job = await engine.get(job.job_id)
+    assert (lost_job.attempt_count, lost_job.lease_losses) == (1, 1)
 
 
 async def test_lists_of_workers_that_died_long_ago_are_removed(engine: Engine) -> None:

@@ -55,9 +55,9 @@ async def test_a_worker_for_some_tenants_asks_for_no_lane_of_another() -> None:
     lanes = await lanes_with("m", "m@a", "m@b", "m+gpu", "m+gpu@a", "m+gpu@b")
     mine = frozenset({"b", "x"})
     assert await lanes.expand(["m"], tenants=mine) == ("m", "m@b")
-    asked = await lanes.expand(["m"], ["gpu"], tenants=mine)
-    assert asked == ("m", "m+gpu", "m+gpu@b", "m@b")
-    lanes.served(asked, set(), short=True, tenants=mine)
+    request = await lanes.expand(["m"], ["gpu"], tenants=mine)
+    assert request == ("m", "m+gpu", "m+gpu@b", "m@b")
+    lanes.served(request, set(), short=True, tenants=mine)
     assert await lanes.expand(["m"], ["gpu"]) == ("m", "m+gpu", "m+gpu@a", "m@a"), "others' jobs may be in m+gpu"
 
 

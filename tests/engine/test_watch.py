@@ -20,9 +20,9 @@ async def collect(events: AsyncIterator[Event]) -> list[Event]:
 
 
 async def running(engine: Engine) -> Job:
-    (made,) = await engine.enqueue([new_job(queue=(queue := new_job().job_id))])
+    (receipt,) = await engine.enqueue([new_job(queue=(queue := new_job().job_id))])
     (job,) = await engine.claim(ClaimRequest("w", (queue,)))
-    assert job.job_id == made.job_id
+    assert job.job_id == receipt.job_id
     return job
 
 

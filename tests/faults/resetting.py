@@ -34,14 +34,14 @@ class ResettingProxy:
             upwards = asyncio.create_task(self._carry(reader, there))
             self.pipes.add(upwards)
             upwards.add_done_callback(self.pipes.discard)
-            passed = 0
+            pass_count = 0
             while piece := await back.read(65_536):
-                if limit is not None and passed + len(piece) >= limit:
-                    writer.write(piece[: limit - passed])
+                if limit is not None and pass_count + len(piece) >= limit:
+                    writer.write(piece[: limit - pass_count])
                     await writer.drain()
                     self._reset(writer)
                     break
-                passed += len(piece)
+                pass_count += len(piece)
                 writer.write(piece)
                 await writer.drain()
             upwards.cancel()
@@ -65,12 +65,12 @@ class ResettingProxy:
 def resetting(host: str, port: int, limits: Iterator[int | None]) -> Iterator[ResettingProxy]:
     """Run a proxy on a free port, in a thread with an event loop of its own."""
     proxy = ResettingProxy((host, port), limits)
-    started, stop = threading.Event(), asyncio.Event()
+    started_job, stop = threading.Event(), asyncio.Event()
 
     async def run() -> None:
         server = await asyncio.start_server(proxy.serve, "127.0.0.1", 0)
         proxy.port = server.sockets[0].getsockname()[1]
-        started.set()
+        started_job.set()
         await stop.wait()
         server.close()
 
@@ -78,7 +78,7 @@ def resetting(host: str, port: int, limits: Iterator[int | None]) -> Iterator[Re
     thread = threading.Thread(target=_run, args=(loop, run()))
     thread.start()
     try:
-        assert started.wait(60)
+        assert started_job.wait(60)
         yield proxy
     finally:
         loop.call_soon_threadsafe(stop.set)

@@ -63,17 +63,17 @@ Start = Callable[..., subprocess.Popen[bytes]]
 @pytest.fixture
 def start(log: Path) -> Iterator[Start]:
     """Start `callsheet worker --url` as a program; keywords are environment variables."""
-    started: list[subprocess.Popen[bytes]] = []
+    processes: list[subprocess.Popen[bytes]] = []
 
     def one(url: str, *words: str, token: str = ADMIN, **variables: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "callsheet.cli", "worker", "tests.faults.remote_crew:app", "--url", url]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT}", "REMOTE_LOG": str(log), **variables}
         options = ["--log-level", "error", "--claim-wait", "2s", *words]
-        started.append(subprocess.Popen([*command, *options], env={**environment, "CALLSHEET_TOKEN": token}))
-        return started[-1]
+        processes.append(subprocess.Popen([*command, *options], env={**environment, "CALLSHEET_TOKEN": token}))
+        return processes[-1]
 
     yield one
-    for process in started:
+    for process in processes:
         process.kill()
         process.wait()
 
@@ -130,9 +130,9 @@ async def test_claims_whose_answers_are_lost_give_each_job_once(live: Live, monk
     monkeypatch.setattr(caller, "FIRST_PAUSE_S", 0.01)
     ran, lost = Ran(), Counter[str]()
 
-    async def fate(asked: Asked) -> Fate:
-        name = asked.said.get("claim_request_id", "")
-        if asked.verb == "claim" and not lost[name]:
+    async def fate(request: Asked) -> Fate:
+        name = request.said.get("claim_request_id", "")
+        if request.verb == "claim" and not lost[name]:
             lost[name] += 1
             return Fate(cut=True)
         return Fate()
@@ -151,20 +151,20 @@ async def test_claims_whose_answers_are_lost_give_each_job_once(live: Live, monk
     assert sum(lost.values()) >= DROPS
     assert claimed == {job.job_id for job in jobs}
     assert ran.times == dict.fromkeys(range(DROPS), 1)
-    found = [job for job in await live.engine.store.get([job.job_id for job in jobs]) if job is not None]
-    assert {(job.attempt_count, job.lease_losses, job.claim_version) for job in found} == {(1, 0, 1)}
+    stored_jobs = [job for job in await live.engine.store.get([job.job_id for job in jobs]) if job is not None]
+    assert {(job.attempt_count, job.lease_losses, job.claim_version) for job in stored_jobs} == {(1, 0, 1)}
 
 
-def _jobs(said: dict[str, Any]) -> list[dict[str, Any]]:
-    return said.get("jobs") or ([said] if said.get("claimed") else [])
+def _jobs(answer: dict[str, Any]) -> list[dict[str, Any]]:
+    return answer.get("jobs") or ([answer] if answer.get("claimed") else [])
 
 
 async def test_a_claim_that_fell_into_a_hole_is_given_up_in_time_and_its_job_runs_once(live: Live) -> None:
     """A22: total poll timeout is the server's wait and 5 s."""
     ran, claims = Ran(), list[float]()
 
-    def fate(asked: Asked) -> Fate:
-        if asked.verb != "claim":
+    def fate(request: Asked) -> Fate:
+        if request.verb != "claim":
             return Fate()
         claims.append(time.monotonic())
         return Fate(hole=len(claims) == 1)
@@ -174,11 +174,11 @@ async def test_a_claim_that_fell_into_a_hole_is_given_up_in_time_and_its_job_run
     async with FaultProxy.before(live.url, fate) as proxy:
         worker = ran.app.remote_worker(RemoteOptions(proxy.url, ADMIN, wait=0.5))
         running = asyncio.create_task(worker.run())
-        ended = await until(live.engine, job.job_id, lambda job: job.status.terminal)
+        ended_job = await until(live.engine, job.job_id, lambda job: job.status.terminal)
         worker.stop()
         await running
     assert claims[1] - claims[0] <= within(0.5 + 6)
-    assert (ended.status, ended.attempt_count, ran.times[0]) == (Status.SUCCEEDED, 1, 1)
+    assert (ended_job.status, ended_job.attempt_count, ran.times[0]) == (Status.SUCCEEDED, 1, 1)
 
 
 async def test_ends_that_are_doubled_and_out_of_order_change_nothing(live: Live) -> None:
@@ -194,13 +194,13 @@ async def test_ends_that_are_doubled_and_out_of_order_change_nothing(live: Live)
         ("release", first, {}),
     ]
     now = [("complete", second, {"result": "new"})] * 8
-    sent = late * 4 + now
-    random.shuffle(sent)
-    answers = await asyncio.gather(*(worker.say(verb, claim, **more) for verb, claim, more in sent))
-    told = Counter(
-        (verb, claim["attempt_id"], a.status_code) for (verb, claim, _), a in zip(sent, answers, strict=True)
+    messages = late * 4 + now
+    random.shuffle(messages)
+    answers = await asyncio.gather(*(worker.say(verb, claim, **more) for verb, claim, more in messages))
+    report_counts = Counter(
+        (verb, claim["attempt_id"], a.status_code) for (verb, claim, _), a in zip(messages, answers, strict=True)
     )
-    assert told == {
+    assert report_counts == {
         ("complete", second["attempt_id"], 200): 8,
         ("fail", first["attempt_id"], 200): 4,  # the same outcome again
         ("complete", first["attempt_id"], 409): 4,
@@ -310,18 +310,18 @@ async def test_servers_killed_amid_claims_and_completions_lose_nothing() -> None
     await engine.store.migrate()
     plane, ran, jobs = Plane(url), Ran(), numbered(JOBS)
     moments = {"claim": random.randrange(2, 5), "moves": random.randrange(2, 5)}
-    killed: list[str] = []
+    killed_texts: list[str] = []
 
-    async def fate(asked: Asked) -> Fate:
+    async def fate(request: Asked) -> Fate:
         """The server dies while it works on this request, or with its answer unsent."""
-        due = moments.get(asked.verb)
-        if due is None or len(killed) >= KILLS:
+        due = moments.get(request.verb)
+        if due is None or len(killed_texts) >= KILLS:
             return Fate()
-        moments[asked.verb] -= 1
+        moments[request.verb] -= 1
         if due > 0:
             return Fate()
-        moments[asked.verb] = random.randrange(2, 5)
-        killed.append(asked.verb)
+        moments[request.verb] = random.randrange(2, 5)
+        killed_texts.append(request.verb)
         asyncio.get_running_loop().call_later(random.choice((0.0, 0.001, 0.003, 0.01)), plane.kill)
         again.append(asyncio.create_task(_again(plane)))
         return Fate(cut=True)
@@ -337,10 +337,12 @@ async def test_servers_killed_amid_claims_and_completions_lose_nothing() -> None
             worker.stop()
             await running
             await asyncio.gather(*again)
-            assert len(killed) == KILLS
-            found = {job.job_id: job for job in await engine.store.get([j.job_id for j in jobs]) if job is not None}
+            assert len(killed_texts) == KILLS
+            stored_jobs = {
+                job.job_id: job for job in await engine.store.get([j.job_id for j in jobs]) if job is not None
+            }
             for n, job in enumerate(jobs):
-                assert 1 <= ran.times[n] <= 1 + found[job.job_id].lease_losses
+                assert 1 <= ran.times[n] <= 1 + stored_jobs[job.job_id].lease_losses
             await all_ended_once(engine, [job.job_id for job in jobs])
     finally:
         plane.kill()

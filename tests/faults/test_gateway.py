@@ -135,18 +135,18 @@ async def test_kills_of_everything_lose_no_job_and_no_event(redis: RedisServer, 
         asyncio.timeout(280),
         httpx2.AsyncClient(base_url=base, headers=HEADERS, limits=limits, timeout=60) as client,
     ):
-        acknowledged: list[str] = []
+        acknowledged_ids: list[str] = []
         followers: list[asyncio.Task[list[tuple[int, str]]]] = []
         for n in range(JOBS):
             body = {"task": "chat", "payload": {"n": n}}
             answer = await surely(client, "POST", "/v1/jobs", json=body, headers={"Idempotency-Key": f"k{n}"})
             assert answer.status_code == 202, answer.text
-            acknowledged.append(answer.json()["job_id"])
+            acknowledged_ids.append(answer.json()["job_id"])
             if n % 5 == 0:
-                followers.append(asyncio.create_task(follow(client, acknowledged[-1])))
+                followers.append(asyncio.create_task(follow(client, acknowledged_ids[-1])))
             await calamity(n, redis, house)
-        assert len(set(acknowledged)) == JOBS
-        for job_id in acknowledged:
+        assert len(set(acknowledged_ids)) == JOBS
+        for job_id in acknowledged_ids:
             assert (await ended(client, job_id))["status"] == "done"
         for seen in await asyncio.gather(*followers):
             assert [seq for seq, _ in seen] == list(range(1, len(seen) + 1))

@@ -96,9 +96,9 @@ async def test_a_zombies_every_write_is_refused(engine: Engine, spawn: Spawn, st
     before = await everything(engine, job_id)
     zombie.signal(signal.SIGCONT)
     zombie.write("go on")
-    told = zombie.read()
-    assert set(told["answers"].values()) == {Settled.STALE}
-    assert told["held"] is False
+    facts = zombie.read()
+    assert set(facts["answers"].values()) == {Settled.STALE}
+    assert facts["held"] is False
     assert await everything(engine, job_id) == before
 
 

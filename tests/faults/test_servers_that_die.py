@@ -42,30 +42,30 @@ async def test_a_crash_of_the_server_loses_no_acknowledged_job(server: tuple[str
     await engine.store.migrate()
     async with engine, Housekeeping(engine, Chores(sweep_s=0.1)):
         workers = [Worker(url, "drain", f"w{n}", 1_000) for n in range(2)]
-        acknowledged: list[str] = []
-        producing = asyncio.create_task(produce(engine, acknowledged, 600))
+        acknowledged_ids: list[str] = []
+        producing = asyncio.create_task(produce(engine, acknowledged_ids, 600))
         for _ in range(3):
             await asyncio.sleep(0.4)
             await asyncio.to_thread(crash)
-        sent = await producing
-        assert None not in await engine.store.get(sent), "an acknowledged job is gone: nobody need wait for its end"
-        await until_ended(engine, len(sent), within_s=90)
+        sent_ids = await producing
+        assert None not in await engine.store.get(sent_ids), "an acknowledged job is gone: nobody need wait for its end"
+        await until_ended(engine, len(sent_ids), within_s=90)
         for worker in workers:
             worker.kill()
-        assert set(acknowledged) <= set(sent)
-        await every_job_ended_once(engine, sent)
+        assert set(acknowledged_ids) <= set(sent_ids)
+        await every_job_ended_once(engine, sent_ids)
 
 
-async def produce(engine: Engine, acknowledged: list[str], count: int) -> list[str]:
+async def produce(engine: Engine, acknowledged_ids: list[str], count: int) -> list[str]:
     """Enqueue one by one; when the answer is lost, look whether the job is there and send it if not."""
-    sent: list[str] = []
-    while len(sent) < count:
+    sent_ids: list[str] = []
+    while len(sent_ids) < count:
         new = new_job(max_attempts=50, retry=PATIENT)
         if await enqueue_surely(engine, new):
-            acknowledged.append(new.job_id)
-        sent.append(new.job_id)
+            acknowledged_ids.append(new.job_id)
+        sent_ids.append(new.job_id)
         await asyncio.sleep(0.002)
-    return sent
+    return sent_ids
 
 
 async def enqueue_surely(engine: Engine, new: NewJob) -> bool:

@@ -85,19 +85,19 @@ async def test_a_worker_stops_though_its_store_does_not_answer(
         app.task(name="one")(lambda: None)
         await app.migrate()
         async with app:
-            store, asked = (await app.engine()).store, asyncio.Event()
+            store, query = (await app.engine()).store, asyncio.Event()
             claim = store.claim
 
             async def claim_in_silence(request: ClaimRequest, *, now: int | None = None) -> list[Job]:
                 silence.fall()
-                asked.set()
+                query.set()
                 return await claim(request, now=now)
 
             monkeypatch.setattr(store, "claim", claim_in_silence)
             worker = app.worker(**patience)
             running = asyncio.create_task(worker.run())
             async with asyncio.timeout(60):  # nothing but the worker's own patience can be what ends it
-                await asked.wait()
+                await query.wait()
                 worker.stop()
                 worker.stop(hard=hard)
                 await running

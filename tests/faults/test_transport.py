@@ -56,9 +56,9 @@ async def rig(url: str, server: RedisServer, stream: Stream) -> AsyncIterator[Ri
 async def dead(url: str, server: RedisServer, point: str) -> str:
     """A process that died at this point; the id of its job."""
     command = [sys.executable, "-m", "tests.faults.carrier", url, server.url(), point]
-    done = await asyncio.to_thread(subprocess.run, command, env=ENV, capture_output=True, text=True, timeout=60)
-    assert done.returncode == -9, done.stderr
-    return done.stdout.strip()
+    process = await asyncio.to_thread(subprocess.run, command, env=ENV, capture_output=True, text=True, timeout=60)
+    assert process.returncode == -9, process.stderr
+    return process.stdout.strip()
 
 
 async def test_a_job_whose_process_died_before_it_could_publish_is_published(
@@ -103,8 +103,8 @@ async def test_workers_killed_while_redis_is_flushed_and_crashes_end_every_job_o
     log.touch()
     app = Callsheet(url)
     app.definitions["count"] = count.definition
-    made = [count.definition.new_job(f"01900000-0000-7000-8000-{n:012x}", f'{{"n":{n}}}') for n in range(JOBS)]
-    await rig.engine.enqueue(made)
+    new_jobs = [count.definition.new_job(f"01900000-0000-7000-8000-{n:012x}", f'{{"n":{n}}}') for n in range(JOBS)]
+    await rig.engine.enqueue(new_jobs)
     crew: list[subprocess.Popen[bytes]] = []
 
     def start() -> None:
@@ -139,7 +139,7 @@ async def test_workers_killed_while_redis_is_flushed_and_crashes_end_every_job_o
             process.wait()
     ran = Counter(int(line.split()[0]) for line in log.read_text().splitlines())
     assert set(ran) == set(range(JOBS))
-    for job in await rig.engine.store.get([new.job_id for new in made]):
+    for job in await rig.engine.store.get([new.job_id for new in new_jobs]):
         assert job is not None
         n = int(job.result or -1)
         assert ran[n] <= job.claim_version

@@ -48,22 +48,22 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def start(url: str, log: Path) -> Iterator[Start]:
-    started: list[subprocess.Popen[bytes]] = []
+    processes: list[subprocess.Popen[bytes]] = []
 
     def one(lease_s: float = 2.0, concurrency: int = 10) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "tests.faults.crew", url, str(log), str(lease_s), str(concurrency)]
-        started.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src:."}))
-        return started[-1]
+        processes.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src:."}))
+        return processes[-1]
 
     yield one
-    for process in started:
+    for process in processes:
         process.kill()
         process.wait()
 
 
 async def enqueue(app: Callsheet, jobs: int) -> list[str]:
-    made = [count.definition.new_job(f"01900000-0000-7000-8000-{n:012x}", f'{{"n":{n}}}') for n in range(jobs)]
-    return [handle.id for handle in await app.enqueue(made)]
+    new_jobs = [count.definition.new_job(f"01900000-0000-7000-8000-{n:012x}", f'{{"n":{n}}}') for n in range(jobs)]
+    return [handle.id for handle in await app.enqueue(new_jobs)]
 
 
 async def ended(app: Callsheet, jobs: int, within_s: float = 100) -> Counter[Status]:
@@ -72,8 +72,8 @@ async def ended(app: Callsheet, jobs: int, within_s: float = 100) -> Counter[Sta
     async with asyncio.timeout(within_s):
         while True:
             counts = (await engine.store.counts()).get("default", {})
-            ended = sum(n for status, n in counts.items() if status.terminal)
-            if ended >= jobs:  # a dead letter shows at once, not by the time limit
+            end_count = sum(n for status, n in counts.items() if status.terminal)
+            if end_count >= jobs:  # a dead letter shows at once, not by the time limit
                 return Counter({status: n for status, n in counts.items() if n})
             await asyncio.sleep(0.05)
 
@@ -123,8 +123,8 @@ async def test_a_job_of_a_killed_worker_runs_again_within_its_lease_and_two_seco
 async def test_what_waits_in_a_killed_worker_is_no_attempt(app: Callsheet, start: Start, log: Path, begun: int) -> None:
     """Of 400 short jobs and 30 long ones, each with one attempt: none that never began becomes a dead letter."""
     short, long = ('{"seconds":0}',) * 400, ('{"seconds":600}',) * 30
-    made = [once.definition.new_job(str(uuid.UUID(int=n)), text) for n, text in enumerate((*short, *long), 1)]
-    await app.enqueue(made)
+    new_jobs = [once.definition.new_job(str(uuid.UUID(int=n)), text) for n, text in enumerate((*short, *long), 1)]
+    await app.enqueue(new_jobs)
     victim = start(lease_s=600.0, concurrency=1)
     await _until(lambda: log.read_text().count("\n") >= begun)
     victim.kill()
@@ -133,7 +133,7 @@ async def test_what_waits_in_a_killed_worker_is_no_attempt(app: Callsheet, start
     later = await engine.store.now() + 3_600_000
     await Housekeeping(engine).reap(now=later)
     began = {line.split()[1] for line in log.read_text().splitlines()}
-    jobs = [job for job in await engine.store.get([new.job_id for new in made]) if job is not None]
+    jobs = [job for job in await engine.store.get([new.job_id for new in new_jobs]) if job is not None]
     assert len(jobs) == 430
     for job in jobs:
         if job.job_id not in began:
@@ -212,14 +212,14 @@ async def test_a_server_that_crashes_under_load_loses_nothing(
 
 @pytest.fixture
 def start_at(log: Path) -> Iterator[Callable[[str], None]]:
-    started: list[subprocess.Popen[bytes]] = []
+    processes: list[subprocess.Popen[bytes]] = []
 
     def one(place: str) -> None:
         command = [sys.executable, "-m", "tests.faults.crew", place, str(log), "5", "10"]
-        started.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src:."}))
+        processes.append(subprocess.Popen(command, env={**os.environ, "PYTHONPATH": "src:."}))
 
     yield one
-    for process in started:
+    for process in processes:
         process.kill()
         process.wait()
 

@@ -82,8 +82,8 @@ async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
     """Start a server on a store, and stop it."""
     engine = Engine.from_url(url, redis_url=options.pop("redis_url", None))
     routers = options.pop("routers", [routes.router, streams.router])
-    chosen = ServerOptions(**{"api_key": ADMIN, "migrate": True, "housekeeping": False, **options})
-    app = create_app(engine, routers, chosen)
+    settings = ServerOptions(**{"api_key": ADMIN, "migrate": True, "housekeeping": False, **options})
+    app = create_app(engine, routers, settings)
     sock = listen("127.0.0.1", 0)
     server = Server(app, [sock])
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # the tests' own process
@@ -132,12 +132,12 @@ class Frame(NamedTuple):
 
 async def frames(answer: httpx2.Response) -> AsyncIterator[Frame]:
     """The frames of a stream, read by the simplest parser there is."""
-    found: dict[str, str] = {}
+    by_name: dict[str, str] = {}
     async for line in answer.aiter_lines():
         if line:
             name, _, value = line.partition(": ")
-            found[name] = value
+            by_name[name] = value
         else:
-            if "event" in found:
-                yield Frame(found["event"], json.loads(found["data"]), found.get("id", ""))
-            found = {}
+            if "event" in by_name:
+                yield Frame(by_name["event"], json.loads(by_name["data"]), by_name.get("id", ""))
+            by_name = {}

@@ -14,7 +14,7 @@ async def exchange(live: Live, *parts: bytes, close: bool = False) -> bytes:
     """Send bytes as they are; what comes back until the server closes, or says nothing for a while."""
     host, port = live.server.address
     reader, writer = await asyncio.open_connection(host, port)
-    got = b""
+    data = b""
     try:
         with contextlib.suppress(ConnectionError):
             for part in parts:
@@ -25,18 +25,18 @@ async def exchange(live: Live, *parts: bytes, close: bool = False) -> bytes:
         with contextlib.suppress(TimeoutError, ConnectionError):
             async with asyncio.timeout(60):
                 while more := await reader.read(65536):
-                    got += more
-                    if whole(got):
+                    data += more
+                    if whole(data):
                         break
     finally:
         writer.close()
-    return got
+    return data
 
 
 async def flood(live: Live, start: bytes, piece: bytes, within_s: float = 60.0) -> tuple[bytes, int]:
     """Send a piece again and again until the server hangs up; what it said, and how much it was sent."""
     reader, writer = await asyncio.open_connection(*live.server.address)
-    got, sent = b"", 0
+    response, sent_count = b"", 0
     try:
         async with asyncio.timeout(within_s):
             with contextlib.suppress(ConnectionError):
@@ -45,12 +45,12 @@ async def flood(live: Live, start: bytes, piece: bytes, within_s: float = 60.0) 
                     writer.write(piece)
                     await writer.drain()
                     await asyncio.sleep(0)
-                    sent += len(piece)
+                    sent_count += len(piece)
             with contextlib.suppress(ConnectionError):
-                got = await reader.read()
+                response = await reader.read()
     finally:
         writer.close()
-    return got, sent
+    return response, sent_count
 
 
 def whole(got: bytes) -> bool:
@@ -70,5 +70,5 @@ def parts_of(got: bytes) -> tuple[int, dict[str, str], Any]:
     """The status, headers and JSON body of an answer."""
     first, _, body = got.partition(b"\r\n\r\n")
     line, *headers = first.decode("latin-1").split("\r\n")
-    named = {name.lower(): value for name, value in (text.split(": ", 1) for text in headers)}
-    return int(line.split()[1]), named, json.loads(body)
+    header_values = {name.lower(): value for name, value in (text.split(": ", 1) for text in headers)}
+    return int(line.split()[1]), header_values, json.loads(body)

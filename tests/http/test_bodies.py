@@ -36,9 +36,9 @@ async def test_a_client_that_is_a_little_over_hears_why(small: Live) -> None:
 
 async def test_a_client_that_asks_first_need_not_send_a_body_that_is_too_large(small: Live) -> None:
     line = (f"Content-Length: {BODY_BYTES + 1}", "Expect: 100-continue")
-    got = await exchange(small, head(small, "POST /v1/jobs", *line))
-    status, headers, body = parts_of(got)
-    status, headers, body = parts_of(got)
+    response = await exchange(small, head(small, "POST /v1/jobs", *line))
+    status, headers, body = parts_of(response)
+    status, headers, body = parts_of(response)
     assert (status, body["code"], headers["connection"]) == (413, "body_too_large", "close")
     assert (await small.client.get("/healthz")).status_code == 200
 
@@ -52,25 +52,25 @@ async def test_a_body_without_an_end_ends_the_connection(
     monkeypatch.setattr(middleware, "DRAIN_S", 0.1)
     line = line.replace("EVENTS", f"/v1/jobs/{await small.job()}/events")
     start = head(small, line, "Transfer-Encoding: chunked", "Content-Type: application/json")
-    got, sent = await flood(small, start, b"10000\r\n" + b" " * 0x10000 + b"\r\n")
-    assert got == b"" or got.startswith(f"HTTP/1.1 {status}".encode())  # b"": it was reset before we read
-    assert sent < 4 * 1024 * 1024 * 1024  # a tenth of a second; a minute would be ten times that
+    response, sent_count = await flood(small, start, b"10000\r\n" + b" " * 0x10000 + b"\r\n")
+    assert response == b"" or response.startswith(f"HTTP/1.1 {status}".encode())  # b"": it was reset before we read
+    assert sent_count < 4 * 1024 * 1024 * 1024  # a tenth of a second; a minute would be ten times that
     await until(lambda: not small.state.open)
     assert (await small.client.get("/healthz")).status_code == 200
 
 
 async def test_a_refused_request_with_a_body_leaves_its_connection_usable(small: Live) -> None:
-    opened = len(small.server.server_state.connections)
+    open_count = len(small.server.server_state.connections)
     for size in (10, 100_000, 3 * BODY_BYTES):
         answer = await small.client.post("/v1/nothing", content=b"x" * size)
         assert "connection" not in answer.headers
-    assert len(small.server.server_state.connections) == max(1, opened)
+    assert len(small.server.server_state.connections) == max(1, open_count)
 
 
 async def test_a_length_that_is_none_is_refused(small: Live) -> None:
     for length in ["-1", "x", "1e3", "9" * 30, "0x10", "+5", ""]:
-        got = await exchange(small, head(small, "POST /v1/jobs", f"Content-Length: {length}"))
-        assert got.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413"))
+        response = await exchange(small, head(small, "POST /v1/jobs", f"Content-Length: {length}"))
+        assert response.startswith((b"HTTP/1.1 400", b"HTTP/1.1 413"))
 
 
 async def test_two_lengths_or_a_length_beside_chunks_are_no_request(small: Live) -> None:
@@ -96,8 +96,8 @@ async def test_a_body_without_an_end_costs_no_memory(small: Live, monkeypatch: p
     gc.collect()
     before = psutil.Process().memory_info().rss
     for _ in range(4):
-        got = await exchange(small, start, *[chunk] * 400)  # 25 MiB
-        assert got == b"" or parts_of(got)[0] == 413  # or the connection was reset while we wrote
+        response = await exchange(small, start, *[chunk] * 400)  # 25 MiB
+        assert response == b"" or parts_of(response)[0] == 413  # or the connection was reset while we wrote
     gc.collect()
     assert psutil.Process().memory_info().rss - before < 16 * 1024 * 1024
     assert (await small.client.get("/healthz")).status_code == 200
@@ -198,10 +198,10 @@ async def test_a_payload_comes_back_as_it_was(live: Live) -> None:
         "deep": json.loads("[" * 90 + "]" * 90),
     }
     job_id = await live.job(payload=payload)
-    got = (await live.client.get(f"/v1/jobs/{job_id}")).json()
-    assert json.dumps(got["payload"]) == json.dumps(payload)
-    (listed,) = (await live.client.get("/v1/jobs")).json()["jobs"]
-    assert listed == got
+    body = (await live.client.get(f"/v1/jobs/{job_id}")).json()
+    assert json.dumps(body["payload"]) == json.dumps(payload)
+    (entry,) = (await live.client.get("/v1/jobs")).json()["jobs"]
+    assert entry == body
 
 
 async def test_a_payload_of_200_kb_is_taken_and_one_byte_more_is_not(live: Live) -> None:
@@ -216,22 +216,22 @@ async def test_a_payload_of_200_kb_is_taken_and_one_byte_more_is_not(live: Live)
 
 async def test_faults_are_told_by_place_without_the_values(small: Live) -> None:
     body = {"task": "swordfish", "payload": "swordfish", "ttl_s": "swordfish"}
-    told = problem(await small.client.post("/v1/jobs", json=body), 422, "validation_failed")
-    assert sorted(fault["where"] for fault in told["errors"]) == ["payload", "task", "ttl_s"]
-    assert "swordfish" not in json.dumps(told)
+    details = problem(await small.client.post("/v1/jobs", json=body), 422, "validation_failed")
+    assert sorted(fault["where"] for fault in details["errors"]) == ["payload", "task", "ttl_s"]
+    assert "swordfish" not in json.dumps(details)
 
 
 async def test_an_answer_to_many_faults_is_short(small: Live) -> None:
     body = {**JOB, **{f"x{n}": n for n in range(1000)}}
-    told = problem(await small.client.post("/v1/jobs", json=body), 422, "validation_failed")
-    assert len(json.dumps(told)) < 10_000
+    details = problem(await small.client.post("/v1/jobs", json=body), 422, "validation_failed")
+    assert len(json.dumps(details)) < 10_000
 
 
 async def test_a_reason_that_is_none_cancels_nothing(small: Live) -> None:
     for body in [b"{", b'{"reason":1}', b'{"reasons":"x"}', b'{"reason":"' + b"x" * 1001 + b'"}', b"[]"]:
         job_id = await small.job()
-        told = (400, "bad_request") if body == b"{" else (422, "validation_failed")
-        problem(await small.client.post(f"/v1/jobs/{job_id}/cancel", content=body, headers=JSON), *told)
+        problem_code = (400, "bad_request") if body == b"{" else (422, "validation_failed")
+        problem(await small.client.post(f"/v1/jobs/{job_id}/cancel", content=body, headers=JSON), *problem_code)
         assert (await small.client.get(f"/v1/jobs/{job_id}")).json()["status"] == "queued"
 
 

@@ -53,13 +53,13 @@ async def ids(client: httpx2.AsyncClient, query: str = "") -> list[str]:
 async def test_filters_choose_among_dead_letters(live: Live) -> None:
     first = await dead(live, kind="a", queue="x", contract="control_plane")
     second = await dead(live, "other", kind="b", queue="y")
-    failed = await dead(live, "fatal", kind="a", queue="x", retryable=False)
+    failed_id = await dead(live, "fatal", kind="a", queue="x", retryable=False)
     await live.job()
     middle = (await live.engine.get(second)).ended_at or 0
     for query, expected in {
         "": [second, first],
-        "?status=failed": [failed],
-        "?status=both": [failed, second, first],
+        "?status=failed": [failed_id],
+        "?status=both": [failed_id, second, first],
         "?task=a": [first],
         "?queue=y": [second],
         "?contract=control_plane": [first],
@@ -74,17 +74,17 @@ async def test_filters_choose_among_dead_letters(live: Live) -> None:
 
 
 async def test_pages_go_through_all_once_while_some_leave(live: Live) -> None:
-    made = [await dead(live, "odd" if n % 2 else "even") for n in range(7)]
-    found, cursor = [], ""
+    job_ids = [await dead(live, "odd" if n % 2 else "even") for n in range(7)]
+    results, cursor = [], ""
     while cursor is not None:
         page = (
             await live.client.get(f"/v1/dead-letters?limit=2&error_code=even{cursor and '&cursor='}{cursor}")
         ).json()
-        found += [letter["job_id"] for letter in page["dead_letters"]]
+        results += [letter["job_id"] for letter in page["dead_letters"]]
         for letter in page["dead_letters"]:
             await live.client.delete(f"/v1/dead-letters/{letter['job_id']}")
         cursor = page["next"]
-    assert found == made[::2][::-1]
+    assert results == job_ids[::2][::-1]
 
 
 async def test_a_wrong_filter_is_told(small: Live) -> None:
@@ -117,13 +117,13 @@ async def test_a_dead_letter_tells_all_but_the_hash_of_a_token(live: Live) -> No
 
 
 async def test_the_class_of_an_error_comes_with_advice(small: Live) -> None:
-    made = {
+    words = {
         "throttled": await dead(small, "429"),
         "retryable": await dead(small, "500"),
         "fatal": await dead(small, "invalid_payload", retryable=False),
         "credentials": await dead(small, "401", contract="euterpe", retryable=True),
     }
-    for error_class, job_id in made.items():
+    for error_class, job_id in words.items():
         letter = (await small.client.get(f"/v1/dead-letters/{job_id}")).json()
         assert letter["error_class"] == error_class
         assert letter["advice"]
@@ -167,71 +167,71 @@ async def test_a_dead_transcoding_job_runs_again_as_a_copy_that_names_it(live: L
 
 
 async def test_a_copy_has_the_credentials_of_its_dead_letter(live: Live) -> None:
-    sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
-    job_id = await dead(live, "503", contract="euterpe", requester_id="a", credentials=sealed)
+    envelope = Envelope(1, "YQ==", "YQ==", "kek", 1)
+    job_id = await dead(live, "503", contract="euterpe", requester_id="a", credentials=envelope)
     assert (await live.client.get(f"/v1/dead-letters/{job_id}")).json()["can_replay"] is True
     answer = await live.client.post(f"/v1/dead-letters/{job_id}/replay")
     assert (answer.status_code, answer.json()["copied"]) == (202, True), answer.text
     assert (await live.client.delete(f"/v1/dead-letters/{job_id}")).status_code == 204
     copy_id = answer.json()["replay_job_id"]
-    assert await live.engine.store.credentials([copy_id]) == [Credentials(copy_id, "a", sealed)]
+    assert await live.engine.store.credentials([copy_id]) == [Credentials(copy_id, "a", envelope)]
 
 
 async def test_what_may_not_come_back_is_refused(live: Live) -> None:
-    spent = await dead(live, "500", contract="euterpe", concurrency_key="j", concurrency_limit=5)
-    keyed = await dead(live, contract="redis_gateway", concurrency_key="k", concurrency_limit=5)
-    for job_id in (spent, keyed):
+    spent_id = await dead(live, "500", contract="euterpe", concurrency_key="j", concurrency_limit=5)
+    keyed_id = await dead(live, contract="redis_gateway", concurrency_key="k", concurrency_limit=5)
+    for job_id in (spent_id, keyed_id):
         assert (await live.client.get(f"/v1/dead-letters/{job_id}")).json()["can_replay"] is False
         problem(await live.client.post(f"/v1/dead-letters/{job_id}/replay"), 409, "illegal_move")
     other = await dead(live, "503", contract="euterpe")
     assert (await live.client.get(f"/v1/dead-letters/{other}")).json()["can_replay"] is True
     await live.client.delete(f"/v1/dead-letters/{other}")
-    done = await ended(live.client, await live.client.post("/v1/dead-letters/replay"))
-    assert (done["done"], done["refused"], done["status"]) == (0, 2, "done")
-    assert "cannot" in done["why"]
-    assert await statuses(live, spent, keyed) == ["dead_letter"] * 2
+    body = await ended(live.client, await live.client.post("/v1/dead-letters/replay"))
+    assert (body["done"], body["refused"], body["status"]) == (0, 2, "done")
+    assert "cannot" in body["why"]
+    assert await statuses(live, spent_id, keyed_id) == ["dead_letter"] * 2
 
 
 async def test_a_dead_letter_is_deleted_and_nothing_else(live: Live) -> None:
     job_id, waiting = await dead(live), await live.job()
     assert (await live.client.delete(f"/v1/dead-letters/{job_id}")).status_code == 204
-    for gone in (job_id, waiting, UNKNOWN, "nonsense"):
-        problem(await live.client.delete(f"/v1/dead-letters/{gone}"), 404, "job_not_found")
+    for absent_id in (job_id, waiting, UNKNOWN, "nonsense"):
+        problem(await live.client.delete(f"/v1/dead-letters/{absent_id}"), 404, "job_not_found")
     assert await statuses(live, job_id, waiting) == ["gone", "queued"]
 
 
 async def test_many_come_back_by_filter_and_are_counted(live: Live) -> None:
-    wanted = [await dead(live, "oom") for _ in range(5)]
-    wanted.append(await dead(live, "oom", contract="redis_gateway"))
+    wanted_ids = [await dead(live, "oom") for _ in range(5)]
+    wanted_ids.append(await dead(live, "oom", contract="redis_gateway"))
     other = await dead(live, "boom")
-    done = await ended(live.client, await live.client.post("/v1/dead-letters/replay", json={"error_code": "oom"}))
-    assert (done["status"], done["done"], done["refused"]) == ("done", 6, 0)
-    assert done["filter"] == {"error_code": "oom", "status": "dead_letter"}
-    assert await statuses(live, *wanted, other) == ["queued"] * 5 + ["dead_letter"] * 2
-    assert done["created_at"] <= done["updated_at"] == done["ended_at"]
+    body = await ended(live.client, await live.client.post("/v1/dead-letters/replay", json={"error_code": "oom"}))
+    assert (body["status"], body["done"], body["refused"]) == ("done", 6, 0)
+    assert body["filter"] == {"error_code": "oom", "status": "dead_letter"}
+    assert await statuses(live, *wanted_ids, other) == ["queued"] * 5 + ["dead_letter"] * 2
+    assert body["created_at"] <= body["updated_at"] == body["ended_at"]
 
 
 async def test_a_limit_takes_the_newest_and_a_rate_is_kept(live: Live) -> None:
-    made = [await dead(live) for _ in range(8)]
-    begun = time.monotonic()
-    done = await ended(live.client, await live.client.post("/v1/dead-letters/replay", json={"limit": 6, "rate": 10}))
-    assert done["done"] == 6
-    assert await statuses(live, *made) == ["dead_letter"] * 2 + ["queued"] * 6
-    assert time.monotonic() - begun >= 0.5  # five at once, half a second's worth; then the sixth
+    job_ids = [await dead(live) for _ in range(8)]
+    start = time.monotonic()
+    body = await ended(live.client, await live.client.post("/v1/dead-letters/replay", json={"limit": 6, "rate": 10}))
+    assert body["done"] == 6
+    assert await statuses(live, *job_ids) == ["dead_letter"] * 2 + ["queued"] * 6
+    assert time.monotonic() - start >= 0.5  # five at once, half a second's worth; then the sixth
 
 
 async def test_a_purge_wants_to_know_what(live: Live) -> None:
-    made = [await dead(live), await dead(live, "x"), await dead(live, retryable=False)]
+    job_ids = [await dead(live), await dead(live, "x"), await dead(live, retryable=False)]
     for body in ({}, {"limit": 5}, {"all": False}):
         problem(await live.client.post("/v1/dead-letters/purge", json=body), 422, "validation_failed")
-    done = await ended(live.client, await live.client.post("/v1/dead-letters/purge", json={"error_code": "x"}))
-    assert (done["action"], done["done"]) == ("purge", 1)
-    assert await statuses(live, *made) == ["dead_letter", "gone", "failed"]
-    done = await ended(
+    operation = await ended(live.client, await live.client.post("/v1/dead-letters/purge", json={"error_code": "x"}))
+    assert (operation["action"], operation["done"]) == ("purge", 1)
+    assert await statuses(live, *job_ids) == ["dead_letter", "gone", "failed"]
+    operation = await ended(
         live.client, await live.client.post("/v1/dead-letters/purge", json={"all": True, "status": "both"})
     )
-    assert done["done"] == 2
-    assert await statuses(live, *made) == ["gone"] * 3
+    assert operation["done"] == 2
+    assert await statuses(live, *job_ids) == ["gone"] * 3
 
 
 async def test_the_same_key_is_the_same_operation(live: Live) -> None:
@@ -247,7 +247,7 @@ async def test_the_same_key_is_the_same_operation(live: Live) -> None:
 
 
 async def test_an_operation_can_be_stopped(live: Live) -> None:
-    made = [await dead(live) for _ in range(3)]
+    job_ids = [await dead(live) for _ in range(3)]
     answer = await live.client.post("/v1/dead-letters/replay", json={"rate": 0.001})
     path = answer.headers["location"]
     async with asyncio.timeout(60):
@@ -256,7 +256,7 @@ async def test_an_operation_can_be_stopped(live: Live) -> None:
     stopped = (await live.client.post(f"{path}/stop")).json()
     assert (stopped["status"], stopped["done"]) == ("stopped", 1)
     assert (await live.client.post(f"{path}/stop")).json() == stopped
-    assert sorted(await statuses(live, *made)) == ["dead_letter", "dead_letter", "queued"]
+    assert sorted(await statuses(live, *job_ids)) == ["dead_letter", "dead_letter", "queued"]
 
 
 async def test_tenants_do_not_meet(live: Live) -> None:
@@ -267,9 +267,11 @@ async def test_tenants_do_not_meet(live: Live) -> None:
         assert await ids(live.client) == [theirs, mine]
         for stranger in (b, nobody):
             for method, path in (("GET", ""), ("POST", "/replay"), ("DELETE", "")):
-                told = problem(await stranger.request(method, f"/v1/dead-letters/{mine}{path}"), 404, "job_not_found")
+                details = problem(
+                    await stranger.request(method, f"/v1/dead-letters/{mine}{path}"), 404, "job_not_found"
+                )
                 unknown = await stranger.request(method, f"/v1/dead-letters/{UNKNOWN}{path}")
-                assert told["detail"] == unknown.json()["detail"].replace(UNKNOWN, mine)
+                assert details["detail"] == unknown.json()["detail"].replace(UNKNOWN, mine)
             problem(await stranger.get(f"/v1/jobs/{mine}/attempts"), 404, "job_not_found")
         answer = await b.post("/v1/dead-letters/purge", json={"all": True})
         for stranger in (a, nobody):
@@ -298,14 +300,14 @@ async def test_attempts_and_the_lease_are_told(live: Live) -> None:
     await live.engine.requeue(job_id)
     (job,) = await live.engine.claim(ClaimRequest("gpu1~5ec2e7", ("q",), lease_ms=60_000))
     answer = await live.client.get(f"/v1/jobs/{job_id}/attempts")
-    told = answer.json()
-    assert [(a["attempt_id"], a["attempt"], a["outcome"]) for a in told["attempts"]] == [
+    body = answer.json()
+    assert [(a["attempt_id"], a["attempt"], a["outcome"]) for a in body["attempts"]] == [
         ("1", 1, "retried"),
         ("2", 2, "dead_lettered"),
         ("3", 3, None),
     ]
-    assert told["attempts"][0]["error"]["code"] == "boom"
-    assert told["lease"] == {
+    assert body["attempts"][0]["error"]["code"] == "boom"
+    assert body["lease"] == {
         "attempt_id": "3",
         "worker_id": "gpu1",
         "lease_expires_at": job.lease_expires_at,
@@ -321,7 +323,7 @@ async def test_a_batch_that_was_cut_off_is_done_again_and_counted_once(
 ) -> None:
     monkeypatch.setattr(operations, "LEASE_MS", 600_000)
     await live.state.parts[Operations].__aexit__(None, None, None)  # the server's own: here others do the work
-    made = [await dead(live) for _ in range(4)]
+    job_ids = [await dead(live) for _ in range(4)]
     answer = await live.client.post("/v1/dead-letters/replay")
     replay = operations.ACTIONS["replay"]
 
@@ -340,15 +342,15 @@ async def test_a_batch_that_was_cut_off_is_done_again_and_counted_once(
     monkeypatch.setattr(live.engine.store, "now", _later(await live.engine.store.now() + operations.LEASE_MS + 1))
     while await other.sweep() == 0.0:
         pass
-    done = (await live.client.get(answer.headers["location"])).json()
-    assert (done["status"], done["done"], done["refused"]) == ("done", 4, 0)
-    assert await statuses(live, *made) == ["queued"] * 4
-    assert [(await live.engine.get(job_id)).event_seq for job_id in made] == [4] * 4
+    body = (await live.client.get(answer.headers["location"])).json()
+    assert (body["status"], body["done"], body["refused"]) == ("done", 4, 0)
+    assert await statuses(live, *job_ids) == ["queued"] * 4
+    assert [(await live.engine.get(job_id)).event_seq for job_id in job_ids] == [4] * 4
 
 
 async def test_an_operation_goes_on_after_a_clock_that_was_ahead(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     await live.state.parts[Operations].__aexit__(None, None, None)
-    made, now = await dead(live), await live.engine.store.now()
+    data, now = await dead(live), await live.engine.store.now()
     with monkeypatch.context() as ahead:
         ahead.setattr(live.engine.store, "now", _later(now + 6 * 3_600_000))
         answer = await live.client.post("/v1/dead-letters/replay")
@@ -357,7 +359,7 @@ async def test_an_operation_goes_on_after_a_clock_that_was_ahead(live: Live, mon
     while await other.sweep() == 0.0:
         pass
     assert (await live.client.get(answer.headers["location"])).json()["status"] == "done"
-    assert await statuses(live, made) == ["queued"]
+    assert await statuses(live, data) == ["queued"]
 
 
 def _later(now: int) -> Callable[[], Awaitable[int]]:
@@ -371,7 +373,7 @@ def _later(now: int) -> Callable[[], Awaitable[int]]:
 def test_an_operation_outlives_a_killed_server(kind: str, tmp_path: Path) -> None:
     url, count = stores.fresh_url(kind), 6
     port = str(free_port())
-    made = asyncio.run(_many_dead(url, count))
+    job_ids = asyncio.run(_many_dead(url, count))
     variables = {"CALLSHEET_DATABASE_URL": url, "CALLSHEET_API_KEY": ADMIN}
     client = httpx2.Client(
         base_url=f"http://127.0.0.1:{port}", headers={"Authorization": f"Bearer {ADMIN}"}, timeout=60, verify=False
@@ -391,12 +393,12 @@ def test_an_operation_outlives_a_killed_server(kind: str, tmp_path: Path) -> Non
     try:
         second.hear("at http://")
         eventually(lambda: _answers(client))
-        done = eventually(lambda: (body := client.get(path).json())["status"] == "done" and body)
-        assert (done["done"], done["refused"]) == (count, 0)
+        operation = eventually(lambda: (body := client.get(path).json())["status"] == "done" and body)
+        assert (operation["done"], operation["refused"]) == (count, 0)
     finally:
         second.clear_away()
         client.close()
-    assert asyncio.run(_events(url, made)) == [4] * count  # each came back once
+    assert asyncio.run(_events(url, job_ids)) == [4] * count  # each came back once
 
 
 def _answers(client: httpx2.Client) -> bool:
@@ -417,7 +419,7 @@ async def _events(url: str, made: list[str]) -> list[int]:
 
 
 def test_an_operation_is_read_as_it_was_written() -> None:
-    made = operations.Operation("x", "purge", Wanted("a", kind="k"), 2.5, 7, batch=(Claim("j", 3),))
-    document = operations._document(made, 4)
-    assert operations._read(document) == made
+    result = operations.Operation("x", "purge", Wanted("a", kind="k"), 2.5, 7, batch=(Claim("j", 3),))
+    document = operations._document(result, 4)
+    assert operations._read(document) == result
     assert json.loads(document.body)["batch"] == [["j", 3]]

@@ -10,8 +10,8 @@ from tests.time_limits import within
 
 async def test_a_job_is_created_read_and_followed(live: Live) -> None:
     job_id = await live.job(ttl_s=60)
-    got = (await live.client.get(f"/v1/jobs/{job_id}")).json()
-    assert (got["status"], got["payload"], got["ttl_s"]) == ("queued", {"prompt": "hi"}, 60)
+    body = (await live.client.get(f"/v1/jobs/{job_id}")).json()
+    assert (body["status"], body["payload"], body["ttl_s"]) == ("queued", {"prompt": "hi"}, 60)
     seen = []
     async with live.client.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -21,9 +21,9 @@ async def test_a_job_is_created_read_and_followed(live: Live) -> None:
                 (job,) = await live.engine.claim(ClaimRequest("w"))
                 await live.engine.settle([commands.succeed(job, '{"text":"hello"}')])
     assert seen == ["hello", "queued", "running", "done"]
-    got = (await live.client.get(f"/v1/jobs/{job_id}")).json()
-    assert (got["status"], got["result"]) == ("done", {"text": "hello"})
-    again = await live.client.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": got["last_event_id"]})
+    body = (await live.client.get(f"/v1/jobs/{job_id}")).json()
+    assert (body["status"], body["result"]) == ("done", {"text": "hello"})
+    again = await live.client.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": body["last_event_id"]})
     assert again.status_code == 204
 
 

@@ -37,17 +37,28 @@ async def test_every_answer_has_an_id_and_the_headers_that_browsers_heed(small: 
 
 
 async def test_a_client_s_own_request_id_comes_back_and_marks_the_job(small: Live) -> None:
-    for given in ["a", "0199f0c2-7f7a", "A.b:c_d-e", "x" * 64]:
+    for arguments in ["a", "0199f0c2-7f7a", "A.b:c_d-e", "x" * 64]:
         body = {"task": "chat", "payload": {}}
-        answer = await small.client.post("/v1/jobs", json=body, headers={"X-Request-ID": given})
-        assert answer.headers["x-request-id"] == given
+        answer = await small.client.post("/v1/jobs", json=body, headers={"X-Request-ID": arguments})
+        assert answer.headers["x-request-id"] == arguments
         job = (await small.client.get(answer.headers["location"])).json()
-        assert job["correlation_id"] == given
+        assert job["correlation_id"] == arguments
 
 
 async def test_a_request_id_that_is_garbage_is_replaced(small: Live) -> None:
-    for given in ["", "x" * 65, "a b", "a\tb", "<script>", "cs_live_" + "x" * 48, "\u00e9", "a;b", "${jndi:x}", '"']:
-        headers = httpx2.Headers({"X-Request-ID": given}, encoding="latin-1")
+    for arguments in [
+        "",
+        "x" * 65,
+        "a b",
+        "a\tb",
+        "<script>",
+        "cs_live_" + "x" * 48,
+        "\u00e9",
+        "a;b",
+        "${jndi:x}",
+        '"',
+    ]:
+        headers = httpx2.Headers({"X-Request-ID": arguments}, encoding="latin-1")
         answer = await small.client.get("/v1/jobs?limit=0", headers=headers)
         assert UUID(answer.headers["x-request-id"])
         assert answer.json()["request_id"] == answer.headers["x-request-id"]
@@ -60,8 +71,8 @@ async def test_bytes_that_are_no_http_get_an_answer_and_no_bug(small: Live, capl
         b"G\0T / HTTP/1.1\r\n\r\n",
         b"\r\n\r\n\r\nx",
     ):
-        got = await exchange(small, bytes_ + b"\r\n\r\n")
-        assert got.startswith(b"HTTP/1.1 400")
+        response = await exchange(small, bytes_ + b"\r\n\r\n")
+        assert response.startswith(b"HTTP/1.1 400")
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
@@ -136,9 +147,9 @@ async def test_a_ticket_never_gets_into_a_log(small: Live, caplog: pytest.LogCap
     caplog.set_level(logging.INFO)
     job_id = await small.job()
     await small.client.post(f"/v1/jobs/{job_id}/cancel")
-    made = (await small.client.post(f"/v1/jobs/{job_id}/events/ticket")).json()
+    body = (await small.client.post(f"/v1/jobs/{job_id}/events/ticket")).json()
     async with small.bare() as browser:
-        assert (await browser.get(made["url"])).status_code == 200
-        assert (await browser.get(made["url"])).status_code == 401
-    assert made["ticket"] not in told(caplog)
+        assert (await browser.get(body["url"])).status_code == 200
+        assert (await browser.get(body["url"])).status_code == 401
+    assert body["ticket"] not in told(caplog)
     assert "/events 200" in told(caplog)

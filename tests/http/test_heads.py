@@ -14,16 +14,16 @@ from tests.running_worker import until
 
 
 async def test_a_head_of_some_length_is_read(small: Live) -> None:
-    got = await exchange(small, head(small, "GET /healthz", f"X-Long: {'x' * 30_000}"))
-    assert got.startswith(b"HTTP/1.1 200")
+    response = await exchange(small, head(small, "GET /healthz", f"X-Long: {'x' * 30_000}"))
+    assert response.startswith(b"HTTP/1.1 200")
 
 
 @pytest.mark.parametrize("start", [b"GET /healthz HTTP/1.1\r\nX-Long: ", b"GET /", b"GET /healthz HTTP/1.1\r\n"])
 async def test_a_head_without_an_end_is_refused(small: Live, start: bytes) -> None:
     piece = b"x" * 1000 if not start.endswith(b"1.1\r\n") else b"X-Many: x\r\n" * 100
-    got, sent = await flood(small, start, piece)
-    assert got == b"" or got.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
-    assert sent < 8 * 1024 * 1024  # what the kernel takes is not ours
+    response, sent_count = await flood(small, start, piece)
+    assert response == b"" or response.startswith((b"HTTP/1.1 431", b"HTTP/1.1 400"))
+    assert sent_count < 8 * 1024 * 1024  # what the kernel takes is not ours
     await until(lambda: len(small.server.server_state.connections) == 0)
 
 
@@ -50,9 +50,9 @@ async def test_each_request_of_a_connection_has_a_head_of_its_own(small: Live) -
     writer.close()
 
 
-@pytest.mark.parametrize("said", [b"", b"GET /hea", b"POST /v1/jobs HTTP/1.1\r\nHost"])
+@pytest.mark.parametrize("message", [b"", b"GET /hea", b"POST /v1/jobs HTTP/1.1\r\nHost"])
 async def test_a_client_that_says_too_little_is_let_go(
-    small: Live, monkeypatch: pytest.MonkeyPatch, said: bytes
+    small: Live, monkeypatch: pytest.MonkeyPatch, message: bytes
 ) -> None:
     for before in (b"", head(small, "GET /healthz")):  # also on a connection that was used before
         monkeypatch.setattr(connections, "HEAD_S", 3600.0 if before else 0.1)
@@ -60,10 +60,10 @@ async def test_a_client_that_says_too_little_is_let_go(
         if before:
             writer.write(before)
             await reader.readuntil(b"}")
-            if not said:
+            if not message:
                 continue  # a connection that waits for the next request is kept alive by its own rule
         monkeypatch.setattr(connections, "HEAD_S", 0.1)
-        writer.write(said)
+        writer.write(message)
         assert await asyncio.wait_for(reader.read(), 60) == b""
         writer.close()
     await until(lambda: len(small.server.server_state.connections) <= 1)

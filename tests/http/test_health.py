@@ -73,14 +73,14 @@ async def test_metrics_need_a_key_unless_asked_from_this_machine(small: Live) ->
 
 @pytest.mark.parametrize("host", ["203.0.113.7", "10.0.0.1", "::ffff:10.0.0.1", "localhost.evil", ""])
 async def test_metrics_need_a_key_from_elsewhere(small: Live, host: str) -> None:
-    sent: list[dict[str, object]] = []
+    messages: list[dict[str, object]] = []
 
     async def receive() -> dict[str, object]:
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: object) -> None:
         assert isinstance(message, dict)
-        sent.append(message)
+        messages.append(message)
 
     scope = {"type": "http", "method": "GET", "path": "/metrics", "raw_path": b"/metrics", "query_string": b""}
     more = {
@@ -91,7 +91,7 @@ async def test_metrics_need_a_key_from_elsewhere(small: Live, host: str) -> None
         "http_version": "1.1",
     }
     await small.server._app({**scope, **more, "asgi": {"version": "3.0"}}, receive, send)
-    assert sent[0]["status"] == 401
+    assert messages[0]["status"] == 401
 
 
 async def test_a_server_without_keys_lets_everybody_in() -> None:
@@ -99,6 +99,6 @@ async def test_a_server_without_keys_lets_everybody_in() -> None:
         job_id = await live.job(anybody)
         assert (await anybody.get(f"/v1/jobs/{job_id}")).status_code == 200
         assert (await anybody.get("/metrics", headers=FORWARDED[0])).status_code == 200
-        made = (await anybody.post("/v1/events/ticket")).json()
-        async with anybody.stream("GET", made["url"]) as answer:
+        body = (await anybody.post("/v1/events/ticket")).json()
+        async with anybody.stream("GET", body["url"]) as answer:
             assert answer.status_code == 200

@@ -43,10 +43,10 @@ async def test_two_hundred_at_once_on_two_servers_make_one_job(url: str) -> None
         assert len({answer.content for answer in answers}) == 1
         assert len({answer.headers["location"] for answer in answers}) == 1
         assert [answer.headers.get("idempotency-replayed") for answer in answers].count(None) == 1
-        listed = (await one.client.get("/v1/jobs?limit=200")).json()["jobs"]
-        assert [job["job_id"] for job in listed].count(answers[0].json()["job_id"]) == 1
+        listing = (await one.client.get("/v1/jobs?limit=200")).json()["jobs"]
+        assert [job["job_id"] for job in listing].count(answers[0].json()["job_id"]) == 1
         if "postgres" not in url:  # that database has jobs of other tests
-            assert len(listed) == 1
+            assert len(listing) == 1
 
 
 async def test_two_bodies_with_one_key_at_once_make_one_job(live: Live) -> None:
@@ -64,9 +64,9 @@ async def test_a_replay_is_the_first_answer_after_the_job_has_ended(live: Live) 
     assert (again.status_code, again.content) == (first.status_code, first.content)
     assert again.headers["idempotency-replayed"] == "true"
     assert again.headers["location"] == first.headers["location"]
-    kept = await live.engine.store.idempotency_record("", "k")
-    assert kept is not None
-    assert kept.expires_at - await live.engine.store.now() > 71 * 3600 * 1000
+    record = await live.engine.store.idempotency_record("", "k")
+    assert record is not None
+    assert record.expires_at - await live.engine.store.now() > 71 * 3600 * 1000
 
 
 @pytest.mark.parametrize("other", [{"payload": {"n": 2}}, {"task": "plan"}, {"ttl_s": 5}, {"payload": {"n": 1.0}}])
@@ -86,8 +86,8 @@ async def test_the_same_request_may_be_written_otherwise(small: Live) -> None:
 
 async def test_a_request_that_was_refused_leaves_its_key_free(live: Live) -> None:
     for body in ({"task": "sing", "payload": {}}, {"task": "chat", "payload": {"a": "x" * 210_000}}):
-        refused = await live.client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k"})
-        assert refused.status_code in {413, 422}
+        refusal = await live.client.post("/v1/jobs", json=body, headers={"Idempotency-Key": "k"})
+        assert refusal.status_code in {413, 422}
     async with live.bare() as nobody:
         assert (await nobody.post("/v1/jobs", json=JOB, headers={"Idempotency-Key": "k"})).status_code == 401
     assert await live.engine.store.idempotency_record("", "k") is None
@@ -111,8 +111,8 @@ async def test_a_key_against_the_grammar_is_refused(small: Live) -> None:
     for key in ["", '""', "x" * 256, f'"{"x" * 256}"', "a b", '"a b"', "a\tb", "\u00e9", "\u00a0"]:
         body = json.dumps(JOB).encode()
         lines = (f"Idempotency-Key: {key}", f"Content-Length: {len(body)}", "Content-Type: application/json")
-        status, _, got = parts_of(await exchange(small, head(small, "POST /v1/jobs", *lines) + body))
-        assert (status, got["code"]) == (400, "bad_request")
+        status, _, response = parts_of(await exchange(small, head(small, "POST /v1/jobs", *lines) + body))
+        assert (status, response["code"]) == (400, "bad_request")
         assert (await small.client.get("/v1/jobs")).json()["jobs"] == []
 
 
@@ -120,8 +120,8 @@ async def test_a_control_character_in_a_key_makes_no_job(small: Live) -> None:
     for control in ["\0", "\x01", "\x0b", "\x1f", "\x7f", "\r", "\n", "\r\n"]:
         body = json.dumps(JOB).encode()
         lines = (f"Content-Length: {len(body)}", f"Idempotency-Key: a{control}b")
-        got = await exchange(small, head(small, "POST /v1/jobs", *lines) + body)
-        assert got.startswith(b"HTTP/1.1 400")
+        response = await exchange(small, head(small, "POST /v1/jobs", *lines) + body)
+        assert response.startswith(b"HTTP/1.1 400")
         assert (await small.client.get("/v1/jobs")).json()["jobs"] == []
 
 
@@ -144,8 +144,8 @@ def test_a_key_is_visible_ascii_or_refused(text: str) -> None:
 @given(st.text(VISIBLE, min_size=1, max_size=255))
 @settings(max_examples=500, deadline=None)
 def test_quoting_a_key_does_not_change_it(key: str) -> None:
-    quoted = key.replace("\\", "\\\\").replace('"', '\\"')
-    assert key_of(f'"{quoted}"') == key
+    quoted_key = key.replace("\\", "\\\\").replace('"', '\\"')
+    assert key_of(f'"{quoted_key}"') == key
     if not (len(key) > 1 and key[0] == key[-1] == '"'):
         assert key_of(key) == key
 

@@ -10,15 +10,15 @@ ROUTERS = [keys.router]
 
 async def test_a_key_is_made_listed_and_revoked() -> None:
     async with serving(stores.fresh_url("sqlite"), routers=ROUTERS) as live:
-        asked = {"name": "Anna", "requester_id": "acme", "scopes": ["admin"], "teams": ["red"], "ttl_s": 60}
-        made = await live.client.post("/v1/keys", json=asked)
-        assert made.status_code == 201, made.text
-        assert made.headers["cache-control"] == "no-store"
-        text, key_id = made.json()["key"], made.json()["key_id"]
+        body = {"name": "Anna", "requester_id": "acme", "scopes": ["admin"], "teams": ["red"], "ttl_s": 60}
+        response = await live.client.post("/v1/keys", json=body)
+        assert response.status_code == 201, response.text
+        assert response.headers["cache-control"] == "no-store"
+        text, key_id = response.json()["key"], response.json()["key_id"]
         used = {"Authorization": f"Bearer {text}"}
-        listed = (await live.client.get("/v1/keys", headers=used)).json()["keys"]
-        assert [(key["key_id"], key["teams"], key["requester_id"]) for key in listed] == [(key_id, ["red"], "acme")]
-        assert text not in str(listed)
+        listing = (await live.client.get("/v1/keys", headers=used)).json()["keys"]
+        assert [(key["key_id"], key["teams"], key["requester_id"]) for key in listing] == [(key_id, ["red"], "acme")]
+        assert text not in str(listing)
         assert (await live.client.delete(f"/v1/keys/{key_id}")).status_code == 204
         assert (await live.client.get("/v1/keys", headers=used)).status_code == 401
         assert (await live.client.delete("/v1/keys/nobody")).json()["code"] == "not_found"

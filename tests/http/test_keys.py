@@ -58,14 +58,14 @@ async def test_a_malformed_header_is_no_key(small: Live) -> None:
 
 
 async def test_unknown_wrong_revoked_and_expired_keys_get_the_same_answer(live: Live) -> None:
-    good, revoked, expired = await live.text("a"), await live.text("a"), await live.text("a", ttl_s=-1)
-    assert await ApiKeys(live.engine.store).revoke(revoked[8:18])
+    good, revoked_key, expired_key = await live.text("a"), await live.text("a"), await live.text("a", ttl_s=-1)
+    assert await ApiKeys(live.engine.store).revoke(revoked_key[8:18])
     wrong = with_secret_of(good, new_key())
     assert is_well_formed(wrong)
     assert wrong[8:18] == good[8:18]
     answers = [
         await ask(live, {"Authorization": f"Bearer {text}", "X-Request-ID": "same"})
-        for text in (new_key(), wrong, revoked, expired, "garbage")
+        for text in (new_key(), wrong, revoked_key, expired_key, "garbage")
     ]
     for answer in answers:
         problem(answer, 401, "unauthorized")
@@ -125,9 +125,9 @@ async def test_the_store_and_the_log_never_hold_a_key(live: Live, caplog: pytest
         answer = await ask(live, headers)
         assert text not in answer.text
     secret = text[18:]
-    kept = json.dumps(await live.engine.store.documents(keys_module.KIND))
-    assert text[8:18] in kept
-    assert secret not in kept
+    stored_text = json.dumps(await live.engine.store.documents(keys_module.KIND))
+    assert text[8:18] in stored_text
+    assert secret not in stored_text
     assert secret not in caplog.text + "".join(
         str(r.__dict__) for r in caplog.records if r.name.startswith("callsheet")
     )
@@ -136,8 +136,8 @@ async def test_the_store_and_the_log_never_hold_a_key(live: Live, caplog: pytest
 async def test_what_the_store_holds_of_a_key_does_not_open(live: Live) -> None:
     await live.text("a")
     (document,) = await live.engine.store.documents(keys_module.KIND)
-    for stolen in (json.loads(document.body)["hash"], document.id, document.body):
-        problem(await ask(live, {"X-API-Key": stolen}), 401, "unauthorized")
+    for stolen_token in (json.loads(document.body)["hash"], document.id, document.body):
+        problem(await ask(live, {"X-API-Key": stolen_token}), 401, "unauthorized")
 
 
 async def test_another_pepper_makes_a_stolen_table_useless(small: Live) -> None:
@@ -154,11 +154,11 @@ def variants(text: str) -> Iterator[str]:
 
 
 async def test_a_slip_of_one_letter_is_seen_without_the_store(small: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[str] = []
+    requests: list[str] = []
     documents = small.engine.store.documents
 
     async def counted(kind: str, id: str | None = None) -> list[Document]:
-        asked.append(kind)
+        requests.append(kind)
         return await documents(kind, id)
 
     text = new_key()
@@ -166,9 +166,9 @@ async def test_a_slip_of_one_letter_is_seen_without_the_store(small: Live, monke
     for slip in (*variants(text), "", text[:-1], text + "0", text.lower(), f"{text}\u00df"):
         assert not is_well_formed(slip)
         assert await ApiKeys(small.engine.store).principal(slip) is None
-    assert not asked
+    assert not requests
     assert await ApiKeys(small.engine.store).principal(text) is None
-    assert asked == ["api_key"]
+    assert requests == ["api_key"]
 
 
 async def test_a_revoked_key_is_believed_for_half_a_minute_at_most(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

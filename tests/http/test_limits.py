@@ -44,10 +44,10 @@ def test_a_key_may_send_its_rate_and_a_burst() -> None:
 def test_the_time_to_wait_is_told_and_true() -> None:
     rates = Rates(0.25)
     taken(rates, somebody(), 0.0)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as excinfo:
         rates.check(somebody(), 0.0)
-    wait_s = int(refused.value.headers["Retry-After"])
-    assert (refused.value.status, refused.value.code, wait_s) == (429, "too_many_requests", 4)
+    wait_s = int(excinfo.value.headers["Retry-After"])
+    assert (excinfo.value.status, excinfo.value.code, wait_s) == (429, "too_many_requests", 4)
     rates.check(somebody(), float(wait_s))
 
 
@@ -60,8 +60,8 @@ def test_each_key_has_its_own_rate_and_admins_have_none() -> None:
 
 def test_a_rate_below_one_lets_some_through() -> None:
     rates = Rates(0.1)
-    got = sum(taken(rates, somebody(), float(t)) for t in range(0, 1000, 10))
-    assert 90 <= got <= 110
+    count = sum(taken(rates, somebody(), float(t)) for t in range(0, 1000, 10))
+    assert 90 <= count <= 110
 
 
 def test_many_names_do_not_fill_the_memory_and_reset_nobody() -> None:
@@ -69,8 +69,8 @@ def test_many_names_do_not_fill_the_memory_and_reset_nobody() -> None:
     for _ in range(20):
         assert buckets.take("debtor", 10, 0.0) == 0
     assert buckets.take("debtor", 10, 0.0) == 1
-    passed = sum(buckets.take(f"n{n}", 10, 0.0) == 0 for n in range(1000))
-    assert (passed, len(buckets)) == (99 + 20, 101)  # those without a bucket of their own share one
+    pass_count = sum(buckets.take(f"n{n}", 10, 0.0) == 0 for n in range(1000))
+    assert (pass_count, len(buckets)) == (99 + 20, 101)  # those without a bucket of their own share one
     assert buckets.take("debtor", 10, 0.0) == 1
     assert buckets.take("debtor", 10, 1.0) == 0
 
@@ -98,10 +98,10 @@ def test_streams_are_counted_by_key_and_forgotten() -> None:
     streams = Streams(2)
     for _ in range(2):
         streams.enter(somebody())
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as excinfo:
         streams.enter(somebody())
-    assert (refused.value.status, refused.value.code) == (429, "too_many_streams")
-    assert int(refused.value.headers["Retry-After"]) >= 1
+    assert (excinfo.value.status, excinfo.value.code) == (429, "too_many_streams")
+    assert int(excinfo.value.headers["Retry-After"]) >= 1
     streams.enter(somebody("other"))
     streams.leave(somebody())
     streams.enter(somebody())
@@ -114,9 +114,9 @@ async def test_a_key_over_its_rate_gets_429_and_others_do_not(small: Live) -> No
     """One request in a quarter of an hour: the next is not in time, however slow the machine."""
     async with await small.key("a", rate=0.001) as busy, await small.key("a") as other:
         answers = [await busy.get("/v1/jobs") for _ in range(20)]
-        refused = [answer for answer in answers if answer.status_code == 429]
-        assert len(refused) == 19
-        for answer in refused:
+        refusals = [answer for answer in answers if answer.status_code == 429]
+        assert len(refusals) == 19
+        for answer in refusals:
             problem(answer, 429, "too_many_requests")
             assert int(answer.headers["retry-after"]) >= 1
         assert [(await other.get("/v1/jobs")).status_code for _ in range(20)] == [200] * 20
@@ -148,20 +148,20 @@ async def test_a_full_queue_refuses_and_leaves_nothing(kind: str) -> None:
         assert (again.status_code, again.content) == (202, answer.content)  # a replay needs no place
 
 
-@pytest.mark.parametrize("keyed", [False, True])
-async def test_many_at_once_get_the_places_that_there_are(kind: str, *, keyed: bool) -> None:
+@pytest.mark.parametrize("is_keyed", [False, True])
+async def test_many_at_once_get_the_places_that_there_are(kind: str, *, is_keyed: bool) -> None:
     url = postgres_url() if kind == "postgres" else stores.fresh_url(kind)
     async with serving(url, limits=Limits(queue_depth=10)) as live:
         await stores.empty({url: live.engine.store})
-        headers = [{"Idempotency-Key": f"k{n}"} if keyed else {} for n in range(50)]
+        headers = [{"Idempotency-Key": f"k{n}"} if is_keyed else {} for n in range(50)]
         answers = await asyncio.gather(*(live.client.post("/v1/jobs", json=JOB, headers=h) for h in headers))
-        created = {answer.json()["job_id"] for answer in answers if answer.status_code == 202}
+        created_jobs = {answer.json()["job_id"] for answer in answers if answer.status_code == 202}
         assert {answer.status_code for answer in answers} == {202, 429}
-        assert {job["job_id"] for job in (await live.client.get("/v1/jobs?limit=200")).json()["jobs"]} == created
-        if kind == "postgres" and keyed:  # batches at one moment may pass together, each of one job
-            assert 10 <= len(created) <= 30
+        assert {job["job_id"] for job in (await live.client.get("/v1/jobs?limit=200")).json()["jobs"]} == created_jobs
+        if kind == "postgres" and is_keyed:  # batches at one moment may pass together, each of one job
+            assert 10 <= len(created_jobs) <= 30
         else:
-            assert len(created) == 10
+            assert len(created_jobs) == 10
 
 
 async def test_without_a_limit_a_queue_is_never_full(small: Live) -> None:

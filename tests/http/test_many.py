@@ -75,16 +75,16 @@ async def test_a_cursor_resumes_each_job_where_it_was(live: Live) -> None:
     writers = [asyncio.create_task(write(job)) for job in jobs]
     seen: Counter[tuple[str, int]] = Counter()
     last, came = "", 0
-    while got := await read(live, path(jobs), last, 10**9 if stop.is_set() else came % 7):
+    while frames := await read(live, path(jobs), last, 10**9 if stop.is_set() else came % 7):
         came += 1
-        assert got[0].event == "hello"
-        seen.update((frame.data["job_id"], frame.data["seq"]) for frame in got[1:])
-        last = got[-1].id or last
+        assert frames[0].event == "hello"
+        seen.update((frame.data["job_id"], frame.data["seq"]) for frame in frames[1:])
+        last = frames[-1].id or last
         if came == 60:
             stop.set()
             await asyncio.gather(*writers)
-    committed = {(e.job_id, e.seq) for e in await live.engine.store.events({j.job_id: 0 for j in jobs}, 10**6)}
-    assert set(seen) == committed
+    committed_events = {(e.job_id, e.seq) for e in await live.engine.store.events({j.job_id: 0 for j in jobs}, 10**6)}
+    assert set(seen) == committed_events
     assert set(seen.values()) == {1}
 
 
@@ -112,13 +112,13 @@ async def test_a_cursor_that_is_not_ours_gets_a_reset(live: Live) -> None:
 
 async def test_all_jobs_are_followed_and_new_ones_too(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(streams, "LOOK_S", 0.02)
-    (ended,) = await running(live, 1)
-    await live.done(ended)
+    (ended_job,) = await running(live, 1)
+    await live.done(ended_job)
     (job,) = await running(live, 1)
     async with live.client.stream("GET", "/v1/events") as answer:
         stream = frames(answer)
         hello = await anext(stream)
-        assert [known["job_id"] for known in hello.data["jobs"]] == [job.job_id]
+        assert [name["job_id"] for name in hello.data["jobs"]] == [job.job_id]
         await live.note(job, "1")
         assert (await anext(stream)).data["seq"] == 3
         fresh = await live.job()
@@ -161,14 +161,14 @@ async def test_no_more_jobs_are_watched_than_the_limit_says(monkeypatch: pytest.
             stream = frames(answer)
             assert len((await anext(stream)).data["jobs"]) == 3
             late = await live.job()
-            (opened,) = live.state.open
+            (store,) = live.state.open
             before = looks
             await until(lambda: looks > before + 2)
-            assert len(opened._watcher.seqs) == 3
+            assert len(store._watcher.seqs) == 3
             for job_id in ids[1:]:
                 await live.client.post(f"/v1/jobs/{job_id}/cancel")
-            got = {(await anext(stream)).data["job_id"] for _ in range(4)}
-            assert late in got  # it was followed as soon as there was room
+            ids_here = {(await anext(stream)).data["job_id"] for _ in range(4)}
+            assert late in ids_here  # it was followed as soon as there was room
 
 
 async def test_a_key_has_so_many_streams_and_the_next_is_told_to_wait() -> None:
@@ -205,7 +205,7 @@ async def test_a_stream_with_a_tail_begins_at_the_present(live: Live) -> None:
             second.job_id: "done",
         }
         await live.note(first, '{"n": 2}')
-        heard = await anext(reader)
-        assert (heard.data["job_id"], heard.data["data"]) == (first.job_id, {"n": 2})
-    rest = await read(live, f"{path(jobs)}&tail=true", last=heard.id, most=0)  # an id says more than the tail
+        event = await anext(reader)
+        assert (event.data["job_id"], event.data["data"]) == (first.job_id, {"n": 2})
+    rest = await read(live, f"{path(jobs)}&tail=true", last=event.id, most=0)  # an id says more than the tail
     assert rest[0].event == "hello"

@@ -89,8 +89,8 @@ async def one_request(either: Live, size: int) -> None:
         assert (upload["status"], upload["received"], upload["part_count"]) == ("open", 0, 1)
         (todo,) = upload["todo"]
         assert (await send(either, data, todo)).status_code == 200
-        done = (await acme.post(f"/v1/uploads/{upload['upload_id']}/complete")).json()
-    assert (done["status"], done["received"], done["todo"]) == ("done", size, [])
+        body = (await acme.post(f"/v1/uploads/{upload['upload_id']}/complete")).json()
+    assert (body["status"], body["received"], body["todo"]) == ("done", size, [])
     info = await objects_of(either).head(upload["key"])
     assert (info.size_bytes, info.content_type) == (size, "video/mp4")
     assert await objects_of(either).get(upload["key"]) == data
@@ -135,16 +135,16 @@ async def test_a_completion_that_was_not_written_down_is_found_again(either: Liv
         upload = await begun(acme, len(data))
         for todo in upload["todo"]:
             assert (await send(either, data, todo)).status_code == 200
-        kept = upload_records.UploadRecord(**await document(either, upload["upload_id"]))
-        await objects_of(either).complete_multipart(kept.upload)  # and here its process died
+        record = upload_records.UploadRecord(**await document(either, upload["upload_id"]))
+        await objects_of(either).complete_multipart(record.upload)  # and here its process died
         path = f"/v1/uploads/{upload['upload_id']}"
         assert (await acme.get(path)).json()["received"] == len(data)
         assert (await acme.post(f"{path}/complete")).json()["status"] == "done"
 
 
 async def document(live: Live, upload_id: str) -> dict[str, Any]:
-    (found,) = await live.engine.store.documents(upload_records.KIND, upload_id)
-    body: dict[str, Any] = json.loads(found.body)
+    (document,) = await live.engine.store.documents(upload_records.KIND, upload_id)
+    body: dict[str, Any] = json.loads(document.body)
     return body
 
 
@@ -156,8 +156,8 @@ async def test_a_part_of_another_size_does_not_arrive(either: Live) -> None:
                 answer = await send(either, b"x" * 99_999_99, {**todo, "offset": 0, "size": size})
                 assert answer.status_code in {400, 403, 413}, answer.text
         assert (await acme.get(f"/v1/uploads/{upload['upload_id']}")).json()["received"] == 0
-        kept = upload_records.UploadRecord(**await document(either, upload["upload_id"]))
-        await objects_of(either).put_part(kept.upload, 1, b"too short")  # by nobody's signed URL
+        record = upload_records.UploadRecord(**await document(either, upload["upload_id"]))
+        await objects_of(either).put_part(record.upload, 1, b"too short")  # by nobody's signed URL
         again = (await acme.get(f"/v1/uploads/{upload['upload_id']}")).json()
         assert [part["number"] for part in again["todo"]] == [1, 2]
         small = await begun(acme, 10)
@@ -282,11 +282,15 @@ RANGES: list[tuple[dict[str, str], int, bytes, str | None]] = [
 
 async def test_ranges_are_those_of_the_standard(folder: Live) -> None:
     await objects_of(folder).put("a/b.mp4", b"0123456789")
-    signed = await objects_of(folder).sign_get("a/b.mp4", 60)
+    signed_url = await objects_of(folder).sign_get("a/b.mp4", 60)
     async with folder.bare() as browser:
-        for asked, status, body, told in RANGES:
-            answer = await browser.get(signed.url, headers=asked)
-            assert (answer.status_code, answer.content, answer.headers.get("content-range")) == (status, body, told)
+        for query, status, body, content_range in RANGES:
+            answer = await browser.get(signed_url.url, headers=query)
+            assert (answer.status_code, answer.content, answer.headers.get("content-range")) == (
+                status,
+                body,
+                content_range,
+            )
             assert answer.headers["content-length"] == str(len(body))
 
 
@@ -294,8 +298,8 @@ async def test_a_range_beyond_the_end_and_a_version_that_is_known(folder: Live) 
     info = await objects_of(folder).put("a", b"0123456789")
     url = (await objects_of(folder).sign_get("a", 60)).url
     async with folder.bare() as browser:
-        for asked in ("bytes=10-", "bytes=99-100", "bytes=-0"):
-            answer = await browser.get(url, headers={"Range": asked})
+        for request in ("bytes=10-", "bytes=99-100", "bytes=-0"):
+            answer = await browser.get(url, headers={"Range": request})
             problem(answer, 416, "range_not_satisfiable")
             assert answer.headers["content-range"] == "bytes */10"
         answer = await browser.get(url, headers={"Range": "bytes=0-3", "If-Range": info.etag})
@@ -328,9 +332,9 @@ async def test_what_could_run_here_is_only_a_download(folder: Live) -> None:
             assert answer.headers["content-disposition"].startswith("inline" if inline else "attachment")
             assert answer.headers["x-content-type-options"] == "nosniff"
             assert answer.headers["content-security-policy"] == "default-src 'none'; sandbox"
-            named = await browser.get((await objects.sign_get(name, 60, download_name='x"; é\r\n.mp4')).url)
-            told = "attachment; filename=\"x__ ___.mp4\"; filename*=UTF-8''x%22%3B%20%C3%A9%0D%0A.mp4"
-            assert named.headers["content-disposition"] == told
+            response = await browser.get((await objects.sign_get(name, 60, download_name='x"; é\r\n.mp4')).url)
+            disposition = "attachment; filename=\"x__ ___.mp4\"; filename*=UTF-8''x%22%3B%20%C3%A9%0D%0A.mp4"
+            assert response.headers["content-disposition"] == disposition
 
 
 async def test_a_url_opens_only_what_it_was_signed_for(folder: Live) -> None:
@@ -342,12 +346,12 @@ async def test_a_url_opens_only_what_it_was_signed_for(folder: Live) -> None:
     parts = urlsplit(get)
     query = dict(parse_qsl(parts.query))
     assert set(query) == {"expires", "signature"}
-    flipped = ("0" if query["signature"][0] != "0" else "1") + query["signature"][1:]
+    flipped_text = ("0" if query["signature"][0] != "0" else "1") + query["signature"][1:]
     wrong = [
         ("GET", get.replace("a/b", "a/c")),
         ("GET", get.replace("a/b", "a%2F..%2Fa%2Fb")),
         ("GET", f"{parts.path}?{urlencode({**query, 'expires': int(query['expires']) + 1})}"),
-        ("GET", f"{parts.path}?{urlencode({**query, 'signature': flipped})}"),
+        ("GET", f"{parts.path}?{urlencode({**query, 'signature': flipped_text})}"),
         ("GET", f"{parts.path}?{urlencode({**query, 'signature': ''})}"),
         ("GET", f"{parts.path}?expires={query['expires']}"),
         ("GET", parts.path),
@@ -386,7 +390,7 @@ async def test_a_url_has_an_end(folder: Live) -> None:
 
 async def test_a_body_is_of_the_size_and_type_that_was_signed(folder: Live) -> None:
     objects = objects_of(folder)
-    signed = await objects.sign_put("a", 60, size_bytes=5, content_type="text/x-own")
+    signed_url = await objects.sign_put("a", 60, size_bytes=5, content_type="text/x-own")
 
     async def chunked(*pieces: bytes) -> AsyncIterator[bytes]:
         for piece in pieces:
@@ -399,21 +403,21 @@ async def test_a_body_is_of_the_size_and_type_that_was_signed(folder: Live) -> N
             (chunked(b"123", b"456"), "object_too_large", 413),
             (chunked(b"123", b"4"), "bad_request", 400),
         ):
-            problem(await browser.put(signed.url, content=body, headers=dict(signed.headers)), status, code)
-        wrong = await browser.put(signed.url, content=b"12345", headers={"content-type": "text/html"})
+            problem(await browser.put(signed_url.url, content=body, headers=dict(signed_url.headers)), status, code)
+        wrong = await browser.put(signed_url.url, content=b"12345", headers={"content-type": "text/html"})
         problem(wrong, 415, "unsupported_media_type")
         assert not await objects.exists("a")
-        answer = await browser.put(signed.url, content=chunked(b"123", b"45"), headers=dict(signed.headers))
+        answer = await browser.put(signed_url.url, content=chunked(b"123", b"45"), headers=dict(signed_url.headers))
         assert answer.status_code == 200
     info = await objects.head("a")
     assert (answer.headers["etag"], info.content_type) == (info.etag, "text/x-own")
 
 
 async def test_a_client_that_goes_in_the_middle_leaves_nothing(folder: Live, tmp_path: Path) -> None:
-    signed = await objects_of(folder).sign_put("a", 60, size_bytes=10 * MEBIBYTE)
+    signed_url = await objects_of(folder).sign_put("a", 60, size_bytes=10 * MEBIBYTE)
     url = urlsplit(folder.url)
     _, writer = await asyncio.open_connection(url.hostname, url.port)
-    writer.write(f"PUT {signed.url} HTTP/1.1\r\nHost: x\r\nContent-Length: {10 * MEBIBYTE}\r\n\r\n".encode())
+    writer.write(f"PUT {signed_url.url} HTTP/1.1\r\nHost: x\r\nContent-Length: {10 * MEBIBYTE}\r\n\r\n".encode())
     writer.write(b"x" * MEBIBYTE)
     await writer.drain()
     temporary = tmp_path / "objects/.callsheet/tmp"
@@ -425,10 +429,10 @@ async def test_a_client_that_goes_in_the_middle_leaves_nothing(folder: Live, tmp
 
 async def test_a_client_that_stops_sending_is_let_go(folder: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(object_routes, "IDLE_S", 0.05)
-    signed = await objects_of(folder).sign_put("a", 60, size_bytes=10)
+    signed_url = await objects_of(folder).sign_put("a", 60, size_bytes=10)
     url = urlsplit(folder.url)
     reader, writer = await asyncio.open_connection(url.hostname, url.port)
-    writer.write(f"PUT {signed.url} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345".encode())
+    writer.write(f"PUT {signed_url.url} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\n12345".encode())
     answer = await asyncio.wait_for(reader.read(), 60)
     assert answer.startswith(b"HTTP/1.1 400")
     writer.close()
@@ -438,8 +442,8 @@ async def test_a_client_that_stops_sending_is_let_go(folder: Live, monkeypatch: 
 async def test_only_signed_bodies_may_be_large(folder: Live) -> None:
     async with folder.bare() as browser:
         large = b"x" * (2 * MEBIBYTE)
-        signed = await objects_of(folder).sign_put("a", 60)
-        assert (await browser.put(signed.url, content=large)).status_code == 200
+        signed_url = await objects_of(folder).sign_put("a", 60)
+        assert (await browser.put(signed_url.url, content=large)).status_code == 200
         problem(await browser.post("/objects/a", content=large), 413, "body_too_large")
         problem(await browser.put("/v1/uploads", content=large), 413, "body_too_large")
 
@@ -448,13 +452,13 @@ async def test_no_signature_gets_into_a_log(folder: Live, caplog: pytest.LogCapt
     caplog.set_level(logging.DEBUG)
     objects = objects_of(folder)
     await objects.put("a", b"x")
-    signed = await objects.sign_get("a", 60)
-    signature = re.search(r"signature=(\w+)", signed.url)
+    signed_url = await objects.sign_get("a", 60)
+    signature = re.search(r"signature=(\w+)", signed_url.url)
     assert signature is not None
     async with folder.bare() as browser:
-        await browser.get(signed.url)
-        await browser.put(signed.url, content=b"x")
+        await browser.get(signed_url.url)
+        await browser.put(signed_url.url, content=b"x")
     ours = [record.getMessage() for record in caplog.records if record.name.startswith(("callsheet", "uvicorn"))]
     assert any("/objects/" in line for line in ours)
     assert not any(signature[1] in line for line in ours)
-    assert signature[1] not in repr(signed) + str(signed) + repr(objects)
+    assert signature[1] not in repr(signed_url) + str(signed_url) + repr(objects)

@@ -55,9 +55,9 @@ def test_the_routes_are_those_of_the_contract() -> None:
 
 
 def test_every_reference_leads_somewhere() -> None:
-    found = set(refs(DOCUMENT))
-    assert found
-    for ref in found:
+    results = set(refs(DOCUMENT))
+    assert results
+    for ref in results:
         node: Any = DOCUMENT
         for part in ref.removeprefix("#/").split("/"):
             node = node[part]

@@ -58,21 +58,21 @@ async def test_the_overview_tells_what_waits_runs_and_ended(live: Live) -> None:
     await put(live, queue="gpu", requester_id="other", delay_ms=3_600_000)
     await live.engine.store.pause("idle", paused=True)
 
-    told = await ask(live.client)
-    assert (told["all"], told["partial"]) == (True, False)
-    queues = {queue["queue"]: queue for queue in told["queues"]}
+    overview = await ask(live.client)
+    assert (overview["all"], overview["partial"]) == (True, False)
+    queues = {queue["queue"]: queue for queue in overview["queues"]}
     assert queues.keys() == {"gpu", "idle"}
     assert {name: queues["gpu"][name] for name in ("ready", "held", "running", "paused")} == {
         "ready": 1, "held": 1, "running": 1, "paused": False,
     }  # fmt: skip
     assert queues["gpu"]["oldest_ms"] >= 0
     assert queues["idle"]["paused"]
-    spans = told["throughput"]["spans"]
+    spans = overview["throughput"]["spans"]
     assert len(spans) == SPANS
     assert sum(span["succeeded"] for span in spans) == sum(span["dead_letter"] for span in spans) == 1
-    kinds = {kind["kind"]: kind for kind in told["kinds"]}
+    kinds = {kind["kind"]: kind for kind in overview["kinds"]}
     assert (kinds["resize"]["succeeded"], kinds["scan"]["dead_letter"], kinds["scan"]["dead_letters"]) == (1, 1, 1)
-    (worker,) = told["workers"]
+    (worker,) = overview["workers"]
     assert (worker["worker_id"], worker["running"]) == ("w", 1)
     assert worker["last_seen_at"] == running.heartbeat_at
 
@@ -163,9 +163,9 @@ async def test_the_list_filters_by_all_that_it_names(live: Live) -> None:
     assert await ids(mine, requester="acme") == [harbour]
     assert await ids(other, requester="acme") == []
     assert await ids(admin, contract="aura") == [harbour]
-    created = (await ask(admin, f"/v1/jobs/{harbour}"))["created_ts"]
-    assert await ids(admin, created_from=created, created_to=created + 1, text="harbour") == [harbour]
-    assert await ids(admin, created_to=created, text="harbour") == []
+    created_jobs = (await ask(admin, f"/v1/jobs/{harbour}"))["created_ts"]
+    assert await ids(admin, created_from=created_jobs, created_to=created_jobs + 1, text="harbour") == [harbour]
+    assert await ids(admin, created_to=created_jobs, text="harbour") == []
     (job,) = (await ask(admin, "/v1/jobs", text="harbour", brief=True))["jobs"]
     assert (job["partial"], job["payload"], job["requester_id"], job["state"]) == (True, None, "acme", "queued")
     for wrong in ({"text": "x" * 201}, {"created_from": "yesterday"}, {"text": "\x00"}):
@@ -194,13 +194,13 @@ async def test_a_jobs_state_says_what_can_be_done(live: Live) -> None:
     assert last["advice"]
 
     held = await put(live, delay_ms=3_600_000)
-    told = await ask(live.client, f"/v1/jobs/{held}/state")
-    assert (told["waits"], told["can_cancel"]) == ("delay", True)
+    job_state = await ask(live.client, f"/v1/jobs/{held}/state")
+    assert (job_state["waits"], job_state["can_cancel"]) == ("delay", True)
     await live.engine.store.pause("stopped", paused=True)
     waiting = await put(live, queue="stopped")
     assert (await ask(live.client, f"/v1/jobs/{waiting}/state"))["waits"] == "paused"
-    phased = await put(live, contract="aura", kind="compose")
-    assert (await ask(live.client, f"/v1/jobs/{phased}/state"))["stages"][0] == "plan"
+    phased_job = await put(live, contract="aura", kind="compose")
+    assert (await ask(live.client, f"/v1/jobs/{phased_job}/state"))["stages"][0] == "plan"
     problem(await (await live.key("other")).get(f"/v1/jobs/{job_id}/state"), 404, "job_not_found")
 
 
@@ -212,12 +212,12 @@ async def test_a_dead_letter_of_our_own_contract_can_be_retried(live: Live) -> N
 
 async def test_can_retry_is_what_a_replay_answers(live: Live) -> None:
     """A dead transcode comes back as a copy, unless that would not know the limit of its concurrency key."""
-    sealed = Envelope(1, "YQ==", "YQ==", "kek", 1)
+    envelope = Envelope(1, "YQ==", "YQ==", "kek", 1)
     own = await dead(live, "503", contract="euterpe")
-    theirs = await dead(live, "503", contract="euterpe", credentials=sealed)
-    keyed = await dead(live, "503", contract="euterpe", concurrency_key="k", concurrency_limit=5)
-    left = await dead(live, "no", contract="euterpe", max_attempts=2, retryable=False, credentials=sealed)
-    for job_id, expected in ((own, True), (theirs, True), (keyed, False), (left, True)):
+    theirs = await dead(live, "503", contract="euterpe", credentials=envelope)
+    keyed_id = await dead(live, "503", contract="euterpe", concurrency_key="k", concurrency_limit=5)
+    left = await dead(live, "no", contract="euterpe", max_attempts=2, retryable=False, credentials=envelope)
+    for job_id, expected in ((own, True), (theirs, True), (keyed_id, False), (left, True)):
         assert (await ask(live.client, f"/v1/jobs/{job_id}/state"))["can_retry"] is expected
         answer = await live.client.post(f"/v1/dead-letters/{job_id}/replay")
         assert answer.status_code == (202 if expected else 409), answer.text

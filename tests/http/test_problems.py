@@ -33,9 +33,9 @@ def test_every_error_of_the_kernel_has_a_status(code: str) -> None:
     assert 400 <= STATUSES[code] < 600
     error = CallsheetError("words")
     error.code = code
-    made = of_error(error)
-    assert (made.code, made.status) == (code, STATUSES[code])
-    assert ("Retry-After" in made.headers) is (made.status in {429, 503})
+    result = of_error(error)
+    assert (result.code, result.status) == (code, STATUSES[code])
+    assert ("Retry-After" in result.headers) is (result.status in {429, 503})
 
 
 def test_an_error_that_is_newer_than_the_table_is_ours() -> None:
@@ -46,8 +46,8 @@ def test_an_error_that_is_newer_than_the_table_is_ours() -> None:
 
 @pytest.mark.parametrize("code", sorted(STATUSES))
 def test_every_code_makes_an_answer(code: str) -> None:
-    made = answer(Problem(code, "words \ud800"), "id")
-    assert (made.status_code, made.media_type) == (STATUSES[code], problems.MEDIA_TYPE)
+    result = answer(Problem(code, "words \ud800"), "id")
+    assert (result.status_code, result.media_type) == (STATUSES[code], problems.MEDIA_TYPE)
 
 
 ERRORS = [
@@ -74,10 +74,10 @@ ERRORS = [
 
 async def test_an_error_is_a_problem(small: Live) -> None:
     for method, path, status, code in ERRORS:
-        made = await small.client.request(method, f"{small.url}{path}")
-        problem(made, status, code)
+        response = await small.client.request(method, f"{small.url}{path}")
+        problem(response, status, code)
         if status == 405:
-            assert made.headers["allow"]
+            assert response.headers["allow"]
 
 
 async def test_a_filter_that_no_store_can_read_is_refused_by_all(live: Live) -> None:
@@ -100,11 +100,11 @@ async def test_a_bug_is_logged_and_tells_nothing(
 
     monkeypatch.setattr(small.engine, "get", broken)
     monkeypatch.setattr(small.engine, "find", broken)
-    made = await small.client.get(path)
-    body = problem(made, 500, "internal")
-    assert made.headers["x-content-type-options"] == "nosniff"
+    response = await small.client.get(path)
+    body = problem(response, 500, "internal")
+    assert response.headers["x-content-type-options"] == "nosniff"
     assert not {"swordfish", "Runtime", "Traceback", ".py"} & {word for word in str(body).split() if word}
-    assert "swordfish" not in made.text
+    assert "swordfish" not in response.text
     assert [r.exc_info is not None for r in caplog.records if r.levelno >= logging.ERROR] == [True]  # once
     assert small.state.streams.total == 0
     assert (await small.client.get("/healthz")).status_code == 200
@@ -135,7 +135,7 @@ async def test_a_store_that_is_away_is_503_and_says_when_to_come_back(
     for verb in ("get", "find", "enqueue", "now"):
         monkeypatch.setattr(small.engine.store, verb, away)
     job = {"task": "chat", "payload": {}}
-    for made in (
+    for response in (
         await small.client.get(f"/v1/jobs/{UNKNOWN}"),
         await small.client.get("/v1/jobs"),
         await small.client.get("/v1/events"),
@@ -143,9 +143,9 @@ async def test_a_store_that_is_away_is_503_and_says_when_to_come_back(
         await small.client.post("/v1/jobs", json=job, headers={"Idempotency-Key": "k"}),
         await small.client.get("/readyz"),
     ):
-        problem(made, 503, "store_unavailable")
-        assert int(made.headers["retry-after"]) >= 1
-        assert "swordfish" not in made.text
+        problem(response, 503, "store_unavailable")
+        assert int(response.headers["retry-after"]) >= 1
+        assert "swordfish" not in response.text
 
 
 async def test_a_redis_that_was_killed_is_503_until_it_is_back() -> None:
@@ -153,13 +153,13 @@ async def test_a_redis_that_was_killed_is_503_until_it_is_back() -> None:
         async with serving(server.url()) as live:
             job_id = await live.job()
             server.kill9()
-            for made in (
+            for response in (
                 await live.client.get(f"/v1/jobs/{job_id}"),
                 await live.client.post("/v1/jobs", json={"task": "chat", "payload": {}}),
                 await live.client.get("/readyz"),
             ):
-                problem(made, 503, "store_unavailable")
-                assert int(made.headers["retry-after"]) >= 1
+                problem(response, 503, "store_unavailable")
+                assert int(response.headers["retry-after"]) >= 1
             assert (await live.client.get("/healthz")).status_code == 200
             await asyncio.to_thread(server.start_again)
             assert (await live.client.get(f"/v1/jobs/{job_id}")).json()["job_id"] == job_id

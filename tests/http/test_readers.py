@@ -36,10 +36,10 @@ async def stuck(live: Live, path: str, last: str = "") -> socket.socket:
 
 async def received(sock: socket.socket) -> bytes:
     """What had been sent to it until the server hung up."""
-    got, loop = b"", asyncio.get_running_loop()
+    data, loop = b"", asyncio.get_running_loop()
     while more := await loop.sock_recv(sock, 1 << 20):
-        got += more
-    return got
+        data += more
+    return data
 
 
 async def write(live: Live, job: Job, count: int) -> None:
@@ -66,9 +66,9 @@ async def test_a_reader_that_does_not_read_is_let_go_and_can_resume(
         await until(lambda: len(small.state.open) == 1)
         assert small.state.streams.total == 1
     for sock in slow:
-        got = await received(sock)
+        data = await received(sock)
         sock.close()
-        whole = got[: got.rindex(b"\n\n")]
+        whole = data[: data.rindex(b"\n\n")]
         last = whole[whole.rindex(b"\nid: ") + 5 :].split(b"\n")[0].decode()
         seen = whole.count(b"\nevent: ") - 1
         assert 0 < seen < 202
@@ -150,11 +150,11 @@ async def test_a_hundred_streams_end_within_two_seconds(url: str) -> None:
         socks = [await stuck(live, path) for path in paths]
         await until(lambda: len(live.state.open) == 100)
         clock = asyncio.get_running_loop().time
-        begun = clock()
+        start = clock()
         live.server.should_exit = True
-        got = await asyncio.gather(*map(received, socks))
-        assert clock() - begun < server_module.SHUTDOWN_S + 0.5
-        for answer in got:
+        answers = await asyncio.gather(*map(received, socks))
+        assert clock() - start < server_module.SHUTDOWN_S + 0.5
+        for answer in answers:
             assert answer.endswith(b"0\r\n\r\n")  # each was ended in good order
             assert b"event: hello" in answer
         for sock in socks:
@@ -168,6 +168,6 @@ async def test_shutdown_does_not_wait_for_a_reader_that_does_not_read() -> None:
         await until(lambda: live.state.open)
         await write(live, job, 200)
         clock = asyncio.get_running_loop().time
-        begun = clock()
-    assert clock() - begun < server_module.SHUTDOWN_S + 1.5
+        start = clock()
+    assert clock() - start < server_module.SHUTDOWN_S + 1.5
     sock.close()

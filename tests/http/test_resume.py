@@ -46,18 +46,18 @@ async def test_a_reader_that_reconnects_all_the_time_gets_each_event_once(live: 
         await live.done(job)
 
     publisher = asyncio.create_task(publish())
-    got: list[str] = []
+    ids_read: list[str] = []
     last, came = "", 0
     while fresh := await some(live, job.job_id, last, 10**9 if stop.is_set() else chance.randint(0, 6)):
         came += 1
         assert fresh[0].event == "hello"
-        got += [frame.id for frame in fresh[1:]]
-        last = got[-1] if got else ""
+        ids_read += [frame.id for frame in fresh[1:]]
+        last = ids_read[-1] if ids_read else ""
         if came == RECONNECTS:
             stop.set()
             await publisher
-    committed = await live.engine.store.events({job.job_id: 0}, 1_000_000)
-    assert got == [event_id(event.ms, event.seq) for event in committed]
+    committed_events = await live.engine.store.events({job.job_id: 0}, 1_000_000)
+    assert ids_read == [event_id(event.ms, event.seq) for event in committed_events]
     assert came > RECONNECTS
 
 

@@ -33,8 +33,8 @@ async def client() -> AsyncIterator[httpx2.AsyncClient]:
     app = FastAPI(redirect_slashes=False)
     again = _router("/first", names="a later route of the same path")
     routing.install(app, (outer, again, _router("/first", method="POST", names="posted")))
-    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://test") as opened:
-        yield opened
+    async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://test") as client:
+        yield client
 
 
 @pytest.mark.parametrize(("path", "own"), [("/first", "/first"), ("/inner", "/inner"), ("/jobs/x", "/jobs/{job_id}")])
@@ -53,16 +53,16 @@ async def test_methods_of_one_path_are_apart(client: httpx2.AsyncClient) -> None
 
 
 async def test_what_a_router_does_at_the_start_and_the_end_is_done() -> None:
-    done: list[str] = []
+    log: list[str] = []
 
     @contextlib.asynccontextmanager
     async def life(_: FastAPI) -> AsyncIterator[None]:
-        done.append("started")
+        log.append("started")
         yield
-        done.append("ended")
+        log.append("ended")
 
     app = FastAPI()
     routing.install(app, (APIRouter(lifespan=life),))
     async with app.router.lifespan_context(app):
-        assert done == ["started"]
-    assert done == ["started", "ended"]
+        assert log == ["started"]
+    assert log == ["started", "ended"]

@@ -42,14 +42,14 @@ class Target(NamedTuple):
 
 @pytest.fixture(scope="module")
 def target() -> Iterator[Target]:
-    ready, stop, found = threading.Event(), threading.Event(), []
+    ready, stop, has_found = threading.Event(), threading.Event(), []
 
     async def serve() -> None:
         async with serving(stores.fresh_url("sqlite")) as live:
-            done = await live.running()
-            await live.done(done, '{"text":"hello"}')
+            running_job = await live.running()
+            await live.done(running_job, '{"text":"hello"}')
             running = await live.running()
-            found.append(Target(live.url, [done.job_id, running.job_id, await live.job()]))
+            has_found.append(Target(live.url, [running_job.job_id, running.job_id, await live.job()]))
             ready.set()
             while not stop.is_set():
                 await asyncio.sleep(0.02)
@@ -59,7 +59,7 @@ def target() -> Iterator[Target]:
         thread = threading.Thread(target=lambda: asyncio.run(serve()))
         thread.start()
         assert ready.wait(30)
-        yield found[0]
+        yield has_found[0]
         stop.set()
         thread.join(30)
 

@@ -57,10 +57,10 @@ async def test_a_key_becomes_a_cookie_that_is_not_the_key(live: Live) -> None:
         me = (await client.get("/studio/session")).json()
         assert (me["role"], me["requester_id"], me["teams"], me["key_name"]) == ("viewer", "acme", ["acme"], "test")
         assert (await client.get("/v1/jobs")).status_code == 200
-    kept = [document.body for document in await live.engine.store.documents(KIND)]
-    assert len(kept) == 1
-    assert key not in kept[0]
-    assert client.cookies[COOKIE] not in kept[0]
+    documents = [document.body for document in await live.engine.store.documents(KIND)]
+    assert len(documents) == 1
+    assert key not in documents[0]
+    assert client.cookies[COOKIE] not in documents[0]
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ async def test_a_key_becomes_a_cookie_that_is_not_the_key(live: Live) -> None:
 async def test_a_role_is_what_the_key_may_do(small: Live, scopes: list[str], role: str) -> None:
     async with signed_in(small, await small.text("a", scopes=scopes)) as client:
         assert (await client.get("/studio/session")).json()["role"] == role
-        made = await client.post("/v1/jobs", json=JOB, headers=PROOF)
-        assert made.status_code == (403 if role == "viewer" else 202)
+        response = await client.post("/v1/jobs", json=JOB, headers=PROOF)
+        assert response.status_code == (403 if role == "viewer" else 202)
 
 
 async def test_over_tls_the_cookie_is_for_tls_alone(small: Live) -> None:
@@ -162,8 +162,8 @@ async def test_a_made_up_cookie_is_nobodys(small: Live) -> None:
 async def test_a_session_sees_its_own_tenant_alone(live: Live) -> None:
     await live.job(await live.key("other"))
     async with signed_in(live, await live.text("mine")) as client:
-        made = (await client.post("/v1/jobs", json=JOB, headers=PROOF)).json()["job_id"]
-        assert [job["job_id"] for job in (await client.get("/v1/jobs")).json()["jobs"]] == [made]
+        body = (await client.post("/v1/jobs", json=JOB, headers=PROOF)).json()["job_id"]
+        assert [job["job_id"] for job in (await client.get("/v1/jobs")).json()["jobs"]] == [body]
 
 
 async def test_two_processes_share_their_sessions(url: str) -> None:
@@ -230,17 +230,17 @@ async def test_a_key_has_so_many_sessions_and_the_oldest_ends_for_one_more(
 ) -> None:
     monkeypatch.setattr(sessions, "MOST_OF_KEY", 3)
     monkeypatch.setattr(sessions, "MINUTE_MS", 0)
-    key, ended = await live.text("acme"), list[str]()
-    live.state.sessions.on_end.append(ended.append)
+    key, ended_jobs = await live.text("acme"), list[str]()
+    live.state.sessions.on_end.append(ended_jobs.append)
     async with signed_in(live, await live.text("other")) as other, signed_in(live, key) as first:
         for _ in range(2):
             async with signed_in(live, key) as client:
                 assert (await client.get("/v1/jobs")).status_code == 200
         assert (await first.get("/v1/jobs")).status_code == 200
-        assert not ended
+        assert not ended_jobs
         async with signed_in(live, key):
             problem(await first.get("/v1/jobs"), 401, "unauthorized")
-        assert len(ended) == 1, "its streams end too"
+        assert len(ended_jobs) == 1, "its streams end too"
         assert (await other.get("/v1/jobs")).status_code == 200
     assert len(await live.engine.store.documents(KIND)) == 4
 
@@ -265,10 +265,10 @@ async def test_many_who_sign_in_at_once_are_all_counted(live: Live, monkeypatch:
         browsers = [await stack.enter_async_context(live.bare()) for _ in range(8)]
         signing = [browser.post("/studio/session", json={"key": key}, headers=PROOF) for browser in browsers]
         assert {answer.status_code for answer in await asyncio.gather(*signing)} == {201}
-    begun = {document.id for document in await live.engine.store.documents(KIND)}
-    (listed,) = await live.engine.store.documents(sessions.OF_KEY)
-    assert begun == json.loads(listed.body).keys()
-    assert len(begun) == 4
+    begun_jobs = {document.id for document in await live.engine.store.documents(KIND)}
+    (entry,) = await live.engine.store.documents(sessions.OF_KEY)
+    assert begun_jobs == json.loads(entry.body).keys()
+    assert len(begun_jobs) == 4
 
 
 async def test_a_key_signs_in_so_often_in_a_minute(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -296,5 +296,5 @@ async def test_lists_of_sessions_that_are_over_go(small: Live, monkeypatch: pyte
     text, last = await ApiKeys(small.engine.store).create("x", requester_id="other")
     async with signed_in(small, text):
         pass
-    (listed,) = await small.engine.store.documents(sessions.OF_KEY)
-    assert listed.id == last.key_id
+    (entry,) = await small.engine.store.documents(sessions.OF_KEY)
+    assert entry.id == last.key_id

@@ -31,11 +31,11 @@ def events(job_id: str) -> str:
 
 async def test_hello_comes_first_and_is_the_whole_job(live: Live) -> None:
     job = await live.running()
-    got = (await live.client.get(f"/v1/jobs/{job.job_id}")).json()
+    body = (await live.client.get(f"/v1/jobs/{job.job_id}")).json()
     async with live.client.stream("GET", events(job.job_id)) as answer:
         hello = await anext(frames(answer))
     assert (hello.event, hello.id) == ("hello", "")
-    assert hello.data == {"job": {**got, "partial": False}, "last_event_id": got["last_event_id"]}
+    assert hello.data == {"job": {**body, "partial": False}, "last_event_id": body["last_event_id"]}
 
 
 async def test_a_stream_has_the_headers_that_keep_it_unbuffered(small: Live) -> None:
@@ -61,8 +61,8 @@ async def test_events_come_in_order_with_rising_ids_until_the_end(live: Live) ->
     assert [frame.event for frame in rest] == ["queued", "running", *["log"] * 300, "done"]
     assert all(frame.id == frame.data["id"] == f"{frame.data['ts']}-{frame.data['seq']}" for frame in rest)
     assert [frame.data["data"] for frame in rest[2:-1]] == list(range(300))
-    stored = await live.engine.store.events({job.job_id: 0}, 1000)
-    assert [frame.id for frame in rest] == [event_id(e.ms, e.seq) for e in stored]
+    stored_events = await live.engine.store.events({job.job_id: 0}, 1000)
+    assert [frame.id for frame in rest] == [event_id(e.ms, e.seq) for e in stored_events]
 
 
 async def test_every_frame_is_as_the_document_says(live: Live) -> None:
@@ -110,13 +110,13 @@ async def test_streams_and_polling_tell_the_same(live: Live) -> None:
     streamed = [line.removeprefix("data: ") for line in raw.split("\n") if line.startswith("data: ")][1:]
     page = (await live.client.get(f"{events(job.job_id)}?after=")).text
     assert ",".join(streamed) in page
-    polled, last, ended = [], "", False
-    while not ended:
-        got = (await live.client.get(f"{events(job.job_id)}?after={last}")).json()
-        polled += got["events"][:7]
-        ended, last = got["ended"] and len(got["events"]) <= 7, polled[-1]["id"]
+    polled, last, is_over = [], "", False
+    while not is_over:
+        body = (await live.client.get(f"{events(job.job_id)}?after={last}")).json()
+        polled += body["events"][:7]
+        is_over, last = body["ended"] and len(body["events"]) <= 7, polled[-1]["id"]
     assert polled == [json.loads(line) for line in streamed]
-    assert got["last_event_id"] == last
+    assert body["last_event_id"] == last
     over = (await live.client.get(f"{events(job.job_id)}?after={last}")).json()
     assert over == {"events": [], "last_event_id": last, "ended": True}
 
@@ -124,16 +124,16 @@ async def test_streams_and_polling_tell_the_same(live: Live) -> None:
 async def test_polling_after_an_unknown_id_begins_anew(live: Live) -> None:
     for after in ["garbage", '"', '","x":"', "0", "0-0", "1-1", "%00", "9-999999"]:
         job_id = await live.job()
-        got = (await live.client.get(f"{events(job_id)}?after={after}")).json()
-        assert [event["type"] for event in got["events"]] == ["queued"]
-        assert got["last_event_id"] == got["events"][0]["id"]
-        assert not got["ended"]
+        body = (await live.client.get(f"{events(job_id)}?after={after}")).json()
+        assert [event["type"] for event in body["events"]] == ["queued"]
+        assert body["last_event_id"] == body["events"][0]["id"]
+        assert not body["ended"]
 
 
 async def test_asking_for_json_gets_a_page_and_for_a_stream_a_stream(small: Live) -> None:
     job_id = await small.job()
-    got = await small.client.get(events(job_id), headers={"Accept": "application/json"})
-    assert got.headers["content-type"] == "application/json"
+    response = await small.client.get(events(job_id), headers={"Accept": "application/json"})
+    assert response.headers["content-type"] == "application/json"
     async with small.client.stream("GET", events(job_id), headers={"Accept": "text/event-stream"}) as answer:
         assert answer.headers["content-type"].startswith("text/event-stream")
 
@@ -144,24 +144,24 @@ NASTY = ["a\nb", "a\r\nb", "\r", "\n\nevent: done\ndata: {}\n\n", "\u2028", "\u2
 async def test_no_field_of_an_event_can_break_a_frame(live: Live) -> None:
     for text in NASTY:
         job = await live.running()
-        quoted, spread = json.dumps({"x": text}), '{"x":\r\n' + json.dumps(text, ensure_ascii=False) + "\n}"
-        for data in (quoted, spread, json.dumps({"x": text}, ensure_ascii=False)):
+        quoted_key, spread = json.dumps({"x": text}), '{"x":\r\n' + json.dumps(text, ensure_ascii=False) + "\n}"
+        for data in (quoted_key, spread, json.dumps({"x": text}, ensure_ascii=False)):
             await live.note(job, data, type=text or "log", step=text)
         await live.done(job)
         raw = (await live.client.get(events(job.job_id))).content
         lines = raw.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
         assert lines == [*raw.decode().splitlines(), ""]  # nor for a client that knows more ends of lines
         assert {line.split(": ")[0] for line in lines if line} == {"retry", "event", "data", "id"}
-        got = [json.loads(line[6:]) for line in lines if line.startswith("data: ")][1:]
-        assert [event["seq"] for event in got] == list(range(1, 7))
-        for event in got[2:5]:
+        events_read = [json.loads(line[6:]) for line in lines if line.startswith("data: ")][1:]
+        assert [event["seq"] for event in events_read] == list(range(1, 7))
+        for event in events_read[2:5]:
             assert (event["type"], event["step"], event["data"]) == (text or "log", text, {"x": text})
-        named = [line[7:] for line in lines if line.startswith("event: ")]
-        assert named == [
+        types_read = [line[7:] for line in lines if line.startswith("event: ")]
+        assert types_read == [
             "hello",
             "queued",
             "running",
-            *[text if text in {"id: 9-9", "\u00e9"} else named[3]] * 3,
+            *[text if text in {"id: 9-9", "\u00e9"} else types_read[3]] * 3,
             "done",
         ]
 
@@ -172,19 +172,19 @@ def test_data_of_a_foreign_worker_is_always_one_line_of_json(data: str) -> None:
     line = sse.body_of(event)
     line.encode()
     assert len(line.splitlines()) == 1
-    got = json.loads(line, parse_constant=pytest.fail)
-    assert got["data"] in ({"_raw": data}, "\ud800", {"a": "\ud800"})
+    value = json.loads(line, parse_constant=pytest.fail)
+    assert value["data"] in ({"_raw": data}, "\ud800", {"a": "\ud800"})
 
 
 @pytest.mark.parametrize("result", ['"\\ud800"', "NaN", "[" * 950 + "]" * 950, '{"a":"\u2028"}'])
 async def test_a_result_of_a_foreign_worker_can_be_read(live: Live, result: str) -> None:
     job = await live.running()
     await live.done(job, result)
-    got = await live.client.get(f"/v1/jobs/{job.job_id}")
-    assert got.status_code == 200
-    assert (await live.client.get("/v1/jobs")).json()["jobs"] == [got.json()]
+    response = await live.client.get(f"/v1/jobs/{job.job_id}")
+    assert response.status_code == 200
+    assert (await live.client.get("/v1/jobs")).json()["jobs"] == [response.json()]
     hello, *rest = await read(live, events(job.job_id))
-    assert hello.data["job"]["result"] == got.json()["result"]
+    assert hello.data["job"]["result"] == response.json()["result"]
     assert rest[-1].event == "done"
 
 
@@ -228,5 +228,5 @@ async def test_a_listening_socket_lets_connections_notice_that_the_peer_is_gone(
         (connection, *_) = small.server.server_state.connections
         accepted = connection.transport.get_extra_info("socket")
         idle, every, user = socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_USER_TIMEOUT
-        got = [accepted.getsockopt(socket.IPPROTO_TCP, option) for option in (idle, every, user)]
-    assert got == [10, 5, 20_000]
+        socket_options = [accepted.getsockopt(socket.IPPROTO_TCP, option) for option in (idle, every, user)]
+    assert socket_options == [10, 5, 20_000]

@@ -83,8 +83,8 @@ async def test_there_are_no_other_files_to_be_had(live: Live, client: httpx2.Asy
         "a.b",
     ):
         problem(await client.get(f"/studio/{path}"), 404, "not_found")
-    told, _, _ = parts_of(await exchange(live, head(live, "GET /studio/../mount.py", "Connection: close")))
-    assert told == 404
+    status_code, _, _ = parts_of(await exchange(live, head(live, "GET /studio/../mount.py", "Connection: close")))
+    assert status_code == 404
 
 
 @pytest.mark.parametrize("name", [name for name in FILES if name.endswith((".js", ".html"))])

@@ -40,12 +40,12 @@ async def leaked(answer: httpx2.Response, *secrets: str) -> list[str]:
 async def test_every_route_with_a_job_in_it_is_closed_to_others(live: Live) -> None:
     async with await live.key("a") as a, await live.key("b") as b, await live.key("") as nobody:
         job_id = await live.job(a, payload={"prompt": "a's own secret"})
-        tried = 0
+        tries = 0
         for method, path in await operations(live):
             if "{job_id}" not in path:
                 assert f"{method} {path}" in OPERATIONS_WITHOUT_A_JOB, f"say how {path} keeps tenants apart"
                 continue
-            tried += 1
+            tries += 1
             url = path.replace("{job_id}", job_id)
             for stranger in (b, nobody):
                 for headers in ({}, {"Last-Event-ID": "1-1"}, {"Accept": "application/json"}):
@@ -55,7 +55,7 @@ async def test_every_route_with_a_job_in_it_is_closed_to_others(live: Live) -> N
                     assert body["detail"] == unknown.json()["detail"].replace(job_id[::-1], job_id)
                     assert await leaked(answer, "secret") == []
             assert (await a.get(f"/v1/jobs/{job_id}")).json()["status"] == "queued"
-        assert tried >= 4
+        assert tries >= 4
 
 
 async def test_lists_show_one_s_own_jobs_alone(live: Live) -> None:
@@ -63,9 +63,9 @@ async def test_lists_show_one_s_own_jobs_alone(live: Live) -> None:
         mine = {await live.job(a) for _ in range(3)}
         theirs = await live.job(b)
         for query in ("", "?status=queued", "?task=chat", "?queue=default", "?limit=1", "?cursor=999999"):
-            found = {job["job_id"] for job in (await a.get(f"/v1/jobs{query}")).json()["jobs"]}
-            assert found <= mine
-            assert found
+            job_id = {job["job_id"] for job in (await a.get(f"/v1/jobs{query}")).json()["jobs"]}
+            assert job_id <= mine
+            assert job_id
         assert [job["job_id"] for job in (await b.get("/v1/jobs")).json()["jobs"]] == [theirs]
         assert (await nobody.get("/v1/jobs")).json() == {"jobs": [], "next": None}
         assert len((await live.client.get("/v1/jobs")).json()["jobs"]) == 4  # an admin sees all
@@ -74,12 +74,12 @@ async def test_lists_show_one_s_own_jobs_alone(live: Live) -> None:
 async def test_pages_go_through_all_jobs_once(live: Live) -> None:
     async with await live.key("a") as a, await live.key("b") as b:
         mine = [await live.job(client) for _ in range(7) for client in (a, b)][::2]
-        found, cursor = [], ""
+        results, cursor = [], ""
         while cursor is not None:
             page = (await a.get(f"/v1/jobs?limit=3{cursor and '&cursor='}{cursor}")).json()
-            found += [job["job_id"] for job in page["jobs"]]
+            results += [job["job_id"] for job in page["jobs"]]
             cursor = page["next"]
-        assert found == mine[::-1]
+        assert results == mine[::-1]
 
 
 async def test_a_multiplexed_stream_with_another_s_job_in_it_does_not_open(live: Live) -> None:
@@ -95,19 +95,19 @@ async def test_the_stream_of_all_jobs_is_of_one_s_own(live: Live, monkeypatch: p
     async with await live.key("a") as a, await live.key("b") as b:
         theirs = [await live.job(b)]
         mine = await live.job(a)
-        heard: list[Any] = []
+        messages: list[Any] = []
         async with a.stream("GET", "/v1/events") as answer:
             async for frame in frames(answer):
-                heard.append(frame)
+                messages.append(frame)
                 if frame.event == "hello":
                     theirs.append(await live.job(b))
                     later = await live.job(a)
                     await b.post(f"/v1/jobs/{theirs[0]}/cancel")
                     await a.post(f"/v1/jobs/{mine}/cancel")
-                if {frame.data.get("job_id") for frame in heard} >= {mine, later}:
+                if {frame.data.get("job_id") for frame in messages} >= {mine, later}:
                     break
-        assert not any(job_id in json.dumps(heard) for job_id in theirs)
-        assert [job["job_id"] for job in heard[0].data["jobs"]] == [mine]
+        assert not any(job_id in json.dumps(messages) for job_id in theirs)
+        assert [job["job_id"] for job in messages[0].data["jobs"]] == [mine]
 
 
 async def test_a_ticket_is_of_its_maker_and_for_its_stream(live: Live) -> None:
@@ -137,9 +137,9 @@ async def test_two_keys_of_one_tenant_share_its_jobs_and_its_idempotency_keys(sm
     headers = {"Idempotency-Key": "the-same"}
     body = {"task": "chat", "payload": {}}
     async with await small.key("a") as one, await small.key("a") as two:
-        made = [(await key.post("/v1/jobs", json=body, headers=headers)).json()["job_id"] for key in (one, two)]
-        assert made[0] == made[1]
-        assert (await two.get(f"/v1/jobs/{made[0]}")).status_code == 200
+        job_ids = [(await key.post("/v1/jobs", json=body, headers=headers)).json()["job_id"] for key in (one, two)]
+        assert job_ids[0] == job_ids[1]
+        assert (await two.get(f"/v1/jobs/{job_ids[0]}")).status_code == 200
 
 
 async def test_an_event_id_of_another_s_job_tells_nothing(live: Live) -> None:

@@ -55,10 +55,10 @@ def test_outages_and_hand_overs_are_counted_apart() -> None:
 
 
 def test_a_failure_in_between_begins_anew_and_forged_counts_are_none() -> None:
-    failed = a_job(error=JobError("x", details=json.dumps({"handed_on": 9, "handed_on_ms": 10**9})).json())
-    assert on(failed).delay_ms == 1_000
-    forged = {"waits_for": "x", "handed_on": "9", "handed_on_ms": True, "waits": -1}
-    assert on(a_job(error=JobError("x", details=json.dumps(forged)).json())).delay_ms == 1_000
+    failed_job = a_job(error=JobError("x", details=json.dumps({"handed_on": 9, "handed_on_ms": 10**9})).json())
+    assert on(failed_job).delay_ms == 1_000
+    forgery = {"waits_for": "x", "handed_on": "9", "handed_on_ms": True, "waits": -1}
+    assert on(a_job(error=JobError("x", details=json.dumps(forgery)).json())).delay_ms == 1_000
 
 
 def test_a_job_that_is_to_be_canceled_is_not_handed_on() -> None:

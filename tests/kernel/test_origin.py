@@ -61,14 +61,14 @@ def test_another_library_that_we_called_is_no_driver() -> None:
 
 
 def test_code_that_uses_us_is_no_driver() -> None:
-    judged: list[bool] = []
+    judgements: list[bool] = []
 
     @contextmanager
     def edge() -> Iterator[None]:
         try:
             yield
         except RuntimeError as error:
-            judged.append(is_from_driver(error, "redis"))
+            judgements.append(is_from_driver(error, "redis"))
             raise
 
     def use() -> None:
@@ -76,7 +76,7 @@ def test_code_that_uses_us_is_no_driver() -> None:
             breaks()
 
     caught(use)
-    assert judged == [False]
+    assert judgements == [False]
 
 
 def test_an_error_that_was_never_raised_is_nobodys() -> None:

@@ -164,9 +164,9 @@ def test_other_texts_are_no_event_ids(text: str) -> None:
     ],
 )
 def test_a_bad_job_is_refused_with_advice(fields: dict[str, Any]) -> None:
-    with pytest.raises(InvalidJob) as caught:
+    with pytest.raises(InvalidJob) as excinfo:
         new_jobs.check_batch([new_job(**fields)])
-    assert len(str(caught.value)) > 20
+    assert len(str(excinfo.value)) > 20
 
 
 def test_a_contract_that_cannot_cancel_a_queued_job_needs_another_policy() -> None:
@@ -233,13 +233,13 @@ def test_follow_ups_are_checked_like_any_new_job() -> None:
 
 
 def test_every_error_has_a_code_of_its_own() -> None:
-    found: dict[str, type[CallsheetError]] = {}
+    by_name: dict[str, type[CallsheetError]] = {}
     kinds = [CallsheetError]
     while kinds:
         kind = kinds.pop()
-        assert found.setdefault(kind.code, kind) is kind
-        kinds += [known for known in kind.__subclasses__() if known.__module__ == CallsheetError.__module__]
-    assert len(found) == 30
+        assert by_name.setdefault(kind.code, kind) is kind
+        kinds += [name for name in kind.__subclasses__() if name.__module__ == CallsheetError.__module__]
+    assert len(by_name) == 30
 
 
 def test_a_stage_without_a_name_is_refused() -> None:

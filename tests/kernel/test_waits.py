@@ -60,16 +60,18 @@ def test_a_policy_says_how_long_is_waited() -> None:
 def test_a_failure_in_between_is_not_taken_for_a_wait() -> None:
     job = a_job(error=JobError("x", details=json.dumps({"waits": 99, "waited_ms": 10**9})).json())
     assert wait(job).delay_ms == 1_000
-    forged = a_job(error=JobError("x", details=json.dumps({"waits_for": "x", "waits": "99", "waited_ms": None})).json())
-    assert wait(forged).delay_ms == 1_000
+    forgery = a_job(
+        error=JobError("x", details=json.dumps({"waits_for": "x", "waits": "99", "waited_ms": None})).json()
+    )
+    assert wait(forgery).delay_ms == 1_000
 
 
 @pytest.mark.parametrize("count", [-1, -(10**400), True, 1.5, "9"])
 def test_a_wait_that_a_worker_made_up_makes_no_job_wait_for_ever(count: object) -> None:
     details = {"waits_for": "x", "waits": count, "waited_ms": count}
-    told = a_job(error=JobError("x", details=json.dumps(details)).json())
-    written = a_job(error=json.dumps({"code": "x", "message": "", "details": details}))  # by another program
-    for job in (told, written):
+    body = a_job(error=JobError("x", details=json.dumps(details)).json())
+    written_text = a_job(error=json.dumps({"code": "x", "message": "", "details": details}))  # by another program
+    for job in (body, written_text):
         settlement = wait(job)
         waited = json.loads(settlement.error or "")["details"]["waited_ms"]
         assert (settlement.delay_ms >= 1_000, waited >= settlement.delay_ms) == (True, True)

@@ -73,8 +73,8 @@ async def events_of(app: Callsheet, job: JobHandle[Any]) -> list[Event]:
 
 
 async def error_of(job: JobHandle[Any]) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((await job.get()).error or "{}")
-    return found
+    by_name: dict[str, Any] = json.loads((await job.get()).error or "{}")
+    return by_name
 
 
 def alive(pid: int) -> bool:

@@ -68,12 +68,12 @@ class Server:
             request = await _read(reader)
             self.requests.append(request)
             answering = asyncio.ensure_future(self._behave(request)(self, request, writer))
-            gone = asyncio.ensure_future(reader.read(1))  # the client sends nothing more: this is its end
-            await asyncio.wait({answering, gone}, return_when=asyncio.FIRST_COMPLETED)
+            leaving = asyncio.ensure_future(reader.read(1))  # the client sends nothing more: this is its end
+            await asyncio.wait({answering, leaving}, return_when=asyncio.FIRST_COMPLETED)
             left = not answering.done()
             answering.cancel()
-            gone.cancel()
-            error, _ = await asyncio.gather(answering, gone, return_exceptions=True)
+            leaving.cancel()
+            error, _ = await asyncio.gather(answering, leaving, return_exceptions=True)
             if left or isinstance(error, ConnectionError):
                 self.hung_up.set()
         writer.close()
@@ -102,8 +102,8 @@ def piece(text: str | None = None, finish: str | None = None) -> bytes:
 
 
 async def begin(writer: asyncio.StreamWriter, status: str = "200 OK", **headers: str) -> None:
-    told = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked", **headers}
-    lines = [f"HTTP/1.1 {status}", *(f"{name.replace('_', '-')}: {value}" for name, value in told.items())]
+    headers_sent = {"Content-Type": "text/event-stream", "Transfer-Encoding": "chunked", **headers}
+    lines = [f"HTTP/1.1 {status}", *(f"{name.replace('_', '-')}: {value}" for name, value in headers_sent.items())]
     writer.write("\r\n".join([*lines, "", ""]).encode())
     await writer.drain()
 
@@ -168,10 +168,10 @@ def vector_of(text: str, dimensions: int = DIMENSIONS) -> list[float]:
 
 def text_of(events: Sequence[Any]) -> str:
     """What a client shows that follows the events of a job."""
-    shown = ""
-    for told in events:
-        if told.type == "restart":
-            shown = ""
-        elif told.type == "token":
-            shown += json.loads(told.data)["text"]
-    return shown
+    shown_text = ""
+    for event in events:
+        if event.type == "restart":
+            shown_text = ""
+        elif event.type == "token":
+            shown_text += json.loads(event.data)["text"]
+    return shown_text

@@ -30,10 +30,10 @@ async def test_an_answer_streams_as_events_and_ends_as_a_result(app: Callsheet, 
         "usage": USAGE,
         "finish_reason": "stop",
     }
-    told = await events_of(app, job)
-    assert text_of(told) == "The cat sat down."
-    assert [e.type for e in told][:3] == ["queued", "running", "token"]
-    assert json.loads(told[2].data) == {"text": "The "}, "the first piece goes out at once"
+    job_events = await events_of(app, job)
+    assert text_of(job_events) == "The cat sat down."
+    assert [e.type for e in job_events][:3] == ["queued", "running", "token"]
+    assert json.loads(job_events[2].data) == {"text": "The "}, "the first piece goes out at once"
     assert server.chats[0]["messages"] == [{"role": "user", "content": "What did the cat do?"}]
     assert server.chats[0]["stream"] is True
 
@@ -63,12 +63,12 @@ async def test_the_payload_reaches_the_server(app: Callsheet, server: Server, mo
 
 async def test_tokens_are_grouped_to_twenty_events_a_second(app: Callsheet, server: Server) -> None:
     server.turns = [say(*(f"{n} " for n in range(300)), pause_s=0.002)]
-    begun = time.monotonic()
+    start = time.monotonic()
     job = await run(app, "chat", prompt="count")
-    took_s = time.monotonic() - begun
-    told = await events_of(app, job)
-    tokens = [e for e in told if e.type == "token"]
-    assert text_of(told) == "".join(f"{n} " for n in range(300))
+    took_s = time.monotonic() - start
+    job_events = await events_of(app, job)
+    tokens = [e for e in job_events if e.type == "token"]
+    assert text_of(job_events) == "".join(f"{n} " for n in range(300))
     assert 3 <= len(tokens) <= 20 * took_s + 3
 
 
@@ -98,12 +98,12 @@ async def test_a_stream_that_breaks_off_is_tried_again_and_its_tokens_are_void(a
     job = await enqueued(app, "chat", prompt="x")
     async with working(app):
         assert (await job.result(timeout=60))["text"] == "all of it"
-    told = await events_of(app, job)
-    types = [e.type for e in told]
+    job_events = await events_of(app, job)
+    types = [e.type for e in job_events]
     assert types.index("token") < types.index("retrying") < types.index("restart")
     assert types[types.index("restart") + 1] == "token"
-    assert text_of(told) == "all of it"
-    assert "llm_cut_off" in told[types.index("retrying")].data
+    assert text_of(job_events) == "all of it"
+    assert "llm_cut_off" in job_events[types.index("retrying")].data
 
 
 @pytest.mark.parametrize("ending", [stream(piece("half")), stream(piece("half"), b"data: {")], ids=["end", "mid-event"])
@@ -161,10 +161,10 @@ async def test_an_outage_in_the_middle_of_a_stream_is_waited_for_and_its_tokens_
     job = await enqueued(app, "chat", prompt="x")
     async with working(app):
         assert (await job.result(timeout=60))["text"] == "all"
-    told = await events_of(app, job)
-    types = [e.type for e in told]
+    job_events = await events_of(app, job)
+    types = [e.type for e in job_events]
     assert types.index("token") < types.index("waiting") < types.index("restart")
-    assert text_of(told) == "all"
+    assert text_of(job_events) == "all"
     assert (await job.get()).attempt_count == 1
 
 
@@ -195,7 +195,7 @@ async def test_a_refused_request_fails_with_the_servers_reason_and_without_the_k
 
 
 @pytest.mark.parametrize(
-    ("garbage", "said"),
+    ("garbage", "message"),
     [
         (b"<html>a login page</html>\n\n", "no event"),
         (event(b"{not json}"), "no JSON"),
@@ -205,12 +205,12 @@ async def test_a_refused_request_fails_with_the_servers_reason_and_without_the_k
         (b"data: \xff\xfe\n\n", "UTF-8"),
     ],
 )
-async def test_garbage_is_told_as_such(app: Callsheet, server: Server, garbage: bytes, said: str) -> None:
+async def test_garbage_is_told_as_such(app: Callsheet, server: Server, garbage: bytes, message: str) -> None:
     server.turns = [stream(garbage)]
     job = await run(app, "chat", prompt="x")
     error = await error_of(job)
     assert (error["code"], (await job.get()).status) == ("llm_garbled", Status.FAILED)
-    assert said in error["message"]
+    assert message in error["message"]
 
 
 @pytest.mark.parametrize(("code", "status"), [(400, Status.FAILED), (500, Status.QUEUED), ([503], Status.QUEUED)])
@@ -300,7 +300,7 @@ async def test_pieces_are_whole_however_the_bytes_are_cut(app: Callsheet, server
 
 
 @pytest.mark.parametrize(
-    ("payload", "said"),
+    ("payload", "message"),
     [
         ({}, "either prompt or messages"),
         ({"prompt": "a", "messages": [{"role": "user"}]}, "either prompt or messages"),
@@ -309,23 +309,23 @@ async def test_pieces_are_whole_however_the_bytes_are_cut(app: Callsheet, server
     ],
 )
 async def test_a_payload_that_asks_nothing_is_refused(
-    app: Callsheet, server: Server, payload: dict[str, Any], said: str
+    app: Callsheet, server: Server, payload: dict[str, Any], message: str
 ) -> None:
     job = await run(app, "chat", **payload)
     error = await error_of(job)
     assert error["code"] == "invalid_payload"
-    assert said in error["message"]
+    assert message in error["message"]
     assert server.connections == 0
 
 
 async def test_all_jobs_of_a_process_share_one_client(
     app: Callsheet, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[httpx2.AsyncClient] = []
+    clients: list[httpx2.AsyncClient] = []
     make = httpx2.AsyncClient.__init__
 
     def count(client: httpx2.AsyncClient, *args: Any, **options: Any) -> None:
-        made.append(client)
+        clients.append(client)
         make(client, *args, **options)
 
     monkeypatch.setattr(httpx2.AsyncClient, "__init__", count)
@@ -333,7 +333,7 @@ async def test_all_jobs_of_a_process_share_one_client(
         assert (await (await run(app, "chat", prompt="x")).result())["finish_reason"] == "stop"
         assert (await (await run(app, "embed", input="x")).result())["model"]
     assert len(server.requests) == 6
-    assert len(made) == 1, "to make one takes 20 ms"
+    assert len(clients) == 1, "to make one takes 20 ms"
 
 
 async def test_a_cookie_of_one_job_is_not_sent_by_another(app: Callsheet, server: Server) -> None:

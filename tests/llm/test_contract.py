@@ -25,9 +25,9 @@ async def redis_app() -> AsyncIterator[Callsheet]:
 
 @pytest.fixture
 async def client(redis_app: Callsheet) -> AsyncIterator[Any]:
-    found = redis.asyncio.Redis.from_url(redis_app.database_url, decode_responses=True)
-    yield found
-    await found.aclose()
+    client = redis.asyncio.Redis.from_url(redis_app.database_url, decode_responses=True)
+    yield client
+    await client.aclose()
 
 
 async def sent(client: Any, task: str, payload: str) -> str:
@@ -47,9 +47,9 @@ async def test_a_foreign_job_streams_its_tokens_and_ends_as_the_contract_says(
 ) -> None:
     job_id = await sent(client, "chat", '{"prompt": "What did the cat do?"}')
     await redis_app.worker().run(burst=True)
-    found = await client.hgetall(f"job:{job_id}")
-    assert found["status"] == "done"
-    assert json.loads(found["result"])["text"] == "The cat sat down."
+    result = await client.hgetall(f"job:{job_id}")
+    assert result["status"] == "done"
+    assert json.loads(result["result"])["text"] == "The cat sat down."
     events = [fields for _, fields in await client.xrange(f"job:{job_id}:events")]
     assert [event["type"] for event in events][:3] == ["queued", "running", "token"]
     assert events[-1]["type"] == "done"
@@ -63,6 +63,6 @@ async def test_a_foreign_payload_that_is_not_json_ends_as_a_clear_error(
 ) -> None:
     job_id = await sent(client, task, "prompt=hello")
     await redis_app.worker().run(burst=True)
-    found = await client.hgetall(f"job:{job_id}")
-    assert found["status"] == "error"
-    assert "the payload was not JSON; send a JSON object" in json.loads(found["error"])["message"]
+    result = await client.hgetall(f"job:{job_id}")
+    assert result["status"] == "error"
+    assert "the payload was not JSON; send a JSON object" in json.loads(result["error"])["message"]

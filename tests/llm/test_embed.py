@@ -61,7 +61,7 @@ async def test_input_that_is_no_text_is_refused(app: Callsheet, wrong: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         ({"data": []}, "0 embeddings for 2"),
         ({"nothing": 1}, "KeyError"),
@@ -71,11 +71,13 @@ async def test_input_that_is_no_text_is_refused(app: Callsheet, wrong: Any) -> N
         (b'{"data": [{"index": 0, "embedding": [NaN]}, {"index": 1, "embedding": [1]}]}', "no numbers"),
     ],
 )
-async def test_embeddings_that_cannot_be_used_are_told(app: Callsheet, server: Server, answer: Any, said: str) -> None:
+async def test_embeddings_that_cannot_be_used_are_told(
+    app: Callsheet, server: Server, answer: Any, message: str
+) -> None:
     server.on_embed = refuse("200 OK", answer)
     error = await error_of(await run(app, "embed", input=["a", "b"]))
     assert error["code"] == "llm_garbled"
-    assert said in error["message"]
+    assert message in error["message"]
 
 
 async def test_a_busy_server_is_asked_again(app: Callsheet, server: Server) -> None:
@@ -155,8 +157,8 @@ def test_a_digest_is_what_a_shell_says_too(folder: Path) -> None:
     (folder / "more").mkdir()
     (folder / "more" / "b.txt").write_text("b")
     command = "find . -type f -not -path '*/.*' | LC_ALL=C sort | xargs sha256sum | sha256sum"
-    said = subprocess.run(["/bin/sh", "-c", command], cwd=folder, capture_output=True, check=True, text=True)
-    assert said.stdout.split()[0] == local.digest_of(folder)
+    output = subprocess.run(["/bin/sh", "-c", command], cwd=folder, capture_output=True, check=True, text=True)
+    assert output.stdout.split()[0] == local.digest_of(folder)
 
 
 async def test_a_model_that_is_not_there_is_not_fetched(
@@ -190,8 +192,8 @@ async def test_a_server_goes_before_the_local_model(app: Callsheet, server: Serv
 def test_a_key_goes_to_no_other_server_than_its_own() -> None:
     chat = {"CALLSHEET_LLM_URL": "http://a:1/v1", "CALLSHEET_LLM_API_KEY": "k", "CALLSHEET_LLM_MODEL": "m"}
     same, other = "http://a:1/embed", "http://b:1/v1"
-    found = [embed_endpoint({**chat, "CALLSHEET_EMBED_URL": url}) for url in ("", same, other)]
-    assert [endpoint and endpoint.api_key for endpoint in found] == ["k", "k", ""]
+    results = [embed_endpoint({**chat, "CALLSHEET_EMBED_URL": url}) for url in ("", same, other)]
+    assert [endpoint and endpoint.api_key for endpoint in results] == ["k", "k", ""]
     own = embed_endpoint({**chat, "CALLSHEET_EMBED_URL": other, "CALLSHEET_EMBED_API_KEY": "e"})
     assert own is not None
     assert own.api_key == "e"

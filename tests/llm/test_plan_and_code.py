@@ -69,9 +69,9 @@ async def test_a_payload_that_was_not_json_is_answered_clearly(app: Callsheet, t
     new = app.task_named(task).definition.new_job("00000000-0000-4000-8000-000000000001", '{"_raw": "not json"}')
     await engine.enqueue([new])
     await app.worker().run(burst=True)
-    with pytest.raises(JobFailed, match="the payload was not JSON; send a JSON object") as raised:
+    with pytest.raises(JobFailed, match="the payload was not JSON; send a JSON object") as excinfo:
         await app.job(new.job_id).result()
-    assert raised.value.job_error["code"] == "invalid_payload"
+    assert excinfo.value.job_error["code"] == "invalid_payload"
 
 
 @pytest.mark.parametrize("task", ["chat", "plan", "code", "tool", "rag", "embed"])

@@ -43,8 +43,12 @@ async def test_an_answer_cites_its_passages(app: Callsheet, server: Server) -> N
     assert CATS["text"][first["start"] : first["end"]] == first["text"]
     assert first["score"] > second["score"]
     assert (second["n"], second["document_id"], second["title"]) == (2, "dogs", "")
-    asked = server.chats[0]["messages"][1]["content"]
-    assert asked.index("[1] (On cats)\nCats sleep") < asked.index("[2] Dogs bark") < asked.index("Question: How many")
+    request = server.chats[0]["messages"][1]["content"]
+    assert (
+        request.index("[1] (On cats)\nCats sleep")
+        < request.index("[2] Dogs bark")
+        < request.index("Question: How many")
+    )
 
 
 async def test_only_the_nearest_are_shown(app: Callsheet, server: Server) -> None:
@@ -102,9 +106,9 @@ async def test_a_worker_that_dies_while_it_embeds_goes_on_where_it_was(
         texts = [text for body in server.embeds for text in body["input"]]
         assert len(server.embeds) >= 4
         assert len(texts) == len(set(texts)) == result["passages"], "no passage was embedded twice"
-        asked = await app.task_named("rag").enqueue(action="ask", collection="c", question="topic 3", k=20)
+        request = await app.task_named("rag").enqueue(action="ask", collection="c", question="topic 3", k=20)
         await jobs.run()
-        assert len((await jobs.result(asked))["citations"]) == 20
+        assert len((await jobs.result(request))["citations"]) == 20
 
 
 async def test_a_busy_server_costs_only_the_batch_it_refused(app: Callsheet, server: Server) -> None:
@@ -153,7 +157,7 @@ async def test_a_place_that_cannot_hold_passages_fails_the_job(
 
 
 @pytest.mark.parametrize(
-    ("payload", "said"),
+    ("payload", "message"),
     [
         ({"action": "ingest"}, "documents: Field required"),
         ({"action": "ingest", "documents": []}, "there must be one"),
@@ -162,12 +166,12 @@ async def test_a_place_that_cannot_hold_passages_fails_the_job(
     ],
 )
 async def test_an_action_says_what_it_misses(
-    app: Callsheet, server: Server, payload: dict[str, Any], said: str
+    app: Callsheet, server: Server, payload: dict[str, Any], message: str
 ) -> None:
     job = await run(app, "rag", collection="c", **payload)
     error = await error_of(job)
     assert error["code"] == "invalid_payload"
-    assert said in error["message"]
+    assert message in error["message"]
 
 
 @pytest.mark.parametrize(

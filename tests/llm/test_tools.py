@@ -44,15 +44,15 @@ async def test_typed_arguments_and_async_functions(app: Callsheet) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [({}, "text: Field required"), ({"text": 5}, "text: "), ({"text": "x", "more": 1}, "more: Extra inputs")],
 )
 async def test_arguments_are_checked_before_anything_starts(
-    app: Callsheet, arguments: dict[str, Any], said: str
+    app: Callsheet, arguments: dict[str, Any], message: str
 ) -> None:
     error = await error_of(await run(app, "tool", name="word_count", arguments=arguments))
     assert error["code"] == "invalid_payload"
-    assert said in error["message"]
+    assert message in error["message"]
 
 
 async def test_an_unknown_tool_fails_with_the_names_there_are(app: Callsheet) -> None:
@@ -81,15 +81,15 @@ async def test_what_a_tool_raises_is_told_and_tried_again(app: Callsheet) -> Non
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [("hog", "more than 512 MB of memory"), ("spin", "more than 1 s of CPU"), ("flood_result", "more than 64 KB")],
 )
-async def test_a_tool_over_its_limit_is_stopped_for_good(app: Callsheet, name: str, said: str) -> None:
+async def test_a_tool_over_its_limit_is_stopped_for_good(app: Callsheet, name: str, message: str) -> None:
     arguments = {"kilobytes": 100} if name == "flood_result" else {}
     job = await run(app, "tool", name=name, arguments=arguments)
     error = await error_of(job)
     assert ((await job.get()).status, error["code"]) == (Status.FAILED, "tool_limit"), error
-    assert said in error["message"]
+    assert message in error["message"]
 
 
 async def test_a_result_within_the_limit_passes(app: Callsheet) -> None:
@@ -100,9 +100,9 @@ async def test_a_flood_of_words_is_read_and_forgotten(app: Callsheet) -> None:
     assert await called(app, "flood_stderr") == "quiet at last"
 
 
-@pytest.mark.parametrize(("name", "said"), [("big_file", "File too large"), ("open_many", "Too many open files")])
-async def test_files_are_limited(app: Callsheet, name: str, said: str) -> None:
-    assert said in (await error_of(await run(app, "tool", name=name)))["message"]
+@pytest.mark.parametrize(("name", "message"), [("big_file", "File too large"), ("open_many", "Too many open files")])
+async def test_files_are_limited(app: Callsheet, name: str, message: str) -> None:
+    assert message in (await error_of(await run(app, "tool", name=name)))["message"]
 
 
 async def test_a_tool_that_takes_too_long_is_killed_with_all_that_it_started(app: Callsheet, tmp_path: Path) -> None:

@@ -58,10 +58,10 @@ async def test_the_nearest_come_first_with_their_cosine(vectors: Vectors) -> Non
     query = [random.gauss(0, 1) for _ in range(32)]
     await vectors.replace(HERE, "m", [document("d", *rows, title="Dune")])
     best = sorted(((cosine(row, query), n) for n, row in enumerate(rows)), reverse=True)[:5]
-    found = await vectors.nearest(HERE, "m", unit(query), 5)
-    assert [passage.text for passage in found] == [f"d{n}" for _, n in best]
-    assert [passage.score for passage in found] == pytest.approx([score for score, _ in best], abs=1e-6)
-    first = found[0]
+    result = await vectors.nearest(HERE, "m", unit(query), 5)
+    assert [passage.text for passage in result] == [f"d{n}" for _, n in best]
+    assert [passage.score for passage in result] == pytest.approx([score for score, _ in best], abs=1e-6)
+    first = result[0]
     assert (first.document_id, first.title, first.start, first.end) == (
         "d",
         "Dune",
@@ -80,9 +80,9 @@ async def test_a_document_that_comes_again_is_replaced(vectors: Vectors) -> None
 
 async def test_a_replacement_that_fails_changes_nothing(vectors: Vectors) -> None:
     await vectors.replace(HERE, "m", [document("a", [1, 0])])
-    broken = document("b", [0, 1])._replace(vectors=[])
+    broken_job = document("b", [0, 1])._replace(vectors=[])
     with pytest.raises(ValueError, match="zip"):
-        await vectors.replace(HERE, "m", [document("a", [0, 1], [1, 1]), broken])
+        await vectors.replace(HERE, "m", [document("a", [0, 1], [1, 1]), broken_job])
     assert await texts(vectors, [1, 0]) == ["a0"]
 
 
@@ -117,15 +117,15 @@ async def test_vectors_of_two_models_are_not_mixed(vectors: Vectors) -> None:
 
 async def test_a_vector_of_nothing_is_like_nothing(vectors: Vectors) -> None:
     await vectors.replace(HERE, "m", [document("zero", [0, 0]), document("one", [1, 0])])
-    found = await vectors.nearest(HERE, "m", [1, 0], 5)
-    assert [(passage.text, passage.score) for passage in found] == [("one0", 1.0), ("zero0", 0.0)]
+    result = await vectors.nearest(HERE, "m", [1, 0], 5)
+    assert [(passage.text, passage.score) for passage in result] == [("one0", 1.0), ("zero0", 0.0)]
 
 
 async def test_text_of_any_kind_is_kept(vectors: Vectors) -> None:
     kept = Document("d'; --", "Ti\0tle", [Chunk(0, 3, "é\0🎬")], [[1.0, 0.0]])
     await vectors.replace(HERE, "m", [kept])
-    (found,) = await vectors.nearest(HERE, "m", [1, 0], 5)
-    assert (found.document_id, len(found.text), found.text[::2]) == ("d'; --", 3, "é🎬")
+    (result,) = await vectors.nearest(HERE, "m", [1, 0], 5)
+    assert (result.document_id, len(result.text), result.text[::2]) == ("d'; --", 3, "é🎬")
 
 
 async def test_many_may_make_the_table_at_once(place: str) -> None:

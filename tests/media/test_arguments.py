@@ -92,10 +92,10 @@ def test_pictures_for_bright_screens_are_mapped_where_that_can_be_done() -> None
     ids=repr,
 )
 def test_what_cannot_be_right_is_refused_by_its_field(spec: OutputSpec) -> None:
-    with pytest.raises(InvalidOutput) as caught:
+    with pytest.raises(InvalidOutput) as excinfo:
         check_spec(spec)
-    assert caught.value.code == "invalid_output"
-    assert ":" in str(caught.value)
+    assert excinfo.value.code == "invalid_output"
+    assert ":" in str(excinfo.value)
 
 
 def test_what_this_source_or_this_ffmpeg_cannot_give_is_refused() -> None:
@@ -131,8 +131,8 @@ def test_the_gain_reaches_the_target_but_lets_no_peak_clip() -> None:
 
 
 def test_the_report_of_a_measurement_is_read() -> None:
-    said = '[Parsed_loudnorm_0 @ 0x1]\n{\n"input_i" : "-23.10",\n"input_tp" : "-inf",\n"input_lra" : "0.00"\n}\n'
-    assert read_report(said) == Loudness(-23.1, float("-inf"), 0.0)
+    stderr = '[Parsed_loudnorm_0 @ 0x1]\n{\n"input_i" : "-23.10",\n"input_tp" : "-inf",\n"input_lra" : "0.00"\n}\n'
+    assert read_report(stderr) == Loudness(-23.1, float("-inf"), 0.0)
 
 
 def test_the_length_that_is_expected_is_that_of_the_streams_in_use() -> None:

@@ -129,12 +129,12 @@ def test_every_program_on_the_path_is_looked_at(tmp_path: Path, monkeypatch: pyt
 
 
 def test_a_program_that_does_not_run_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = program(tmp_path / "bin", "9.9")
-    broken.write_text("#!/bin/sh\nexit 3\n")
+    broken_job = program(tmp_path / "bin", "9.9")
+    broken_job.write_text("#!/bin/sh\nexit 3\n")
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     assert "imageio_ffmpeg" in str(find_ffmpeg())
     with pytest.raises(FfmpegMissing, match="pip install imageio-ffmpeg"):
-        examine(broken)
+        examine(broken_job)
 
 
 def test_the_setting_wins_over_everything_and_its_danger_is_told(
@@ -170,6 +170,6 @@ def test_without_any_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_trained_data_for_reading_text_is_found() -> None:
-    found = find_tessdata()
-    assert found is not None
-    assert (found / "eng.traineddata").is_file()
+    result = find_tessdata()
+    assert result is not None
+    assert (result / "eng.traineddata").is_file()

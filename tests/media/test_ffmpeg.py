@@ -85,9 +85,9 @@ def short(corpus: Corpus) -> Work:
 
 @pytest.fixture
 def started() -> Iterator[Started]:
-    started = Started()
-    yield started
-    for pid in started.pids:  # of a test that failed
+    children = Started()
+    yield children
+    for pid in children.pids:  # of a test that failed
         kill(pid)
 
 
@@ -97,9 +97,9 @@ def ours(how: Ffmpeg, started: Started) -> Ffmpeg:
 
 
 async def test_a_run_tells_its_progress_and_ends(corpus: Corpus, ours: Ffmpeg, tmp_path: Path) -> None:
-    told: list[Progress] = []
-    ran = await ours.run(short(corpus), tmp_path, told.append)
-    percents = [progress.percent for progress in told if progress.percent is not None]
+    reports: list[Progress] = []
+    ran = await ours.run(short(corpus), tmp_path, reports.append)
+    percents = [progress.percent for progress in reports if progress.percent is not None]
     assert percents == sorted(percents)
     assert percents[-1] > 90
     assert ran.out_time_s == pytest.approx(2, abs=0.1)
@@ -142,9 +142,9 @@ async def test_a_cancelled_run_is_gone_within_two_seconds(
 
 
 async def test_our_flag_ends_a_run(corpus: Corpus, ours: Ffmpeg, started: Started, tmp_path: Path) -> None:
-    stopped = asyncio.Event()
+    is_stopped = asyncio.Event()
     with pytest.raises(MediaStopped):
-        await ours._replace(is_stopped=stopped.is_set).run(endless(corpus), tmp_path, lambda _: stopped.set())
+        await ours._replace(is_stopped=is_stopped.is_set).run(endless(corpus), tmp_path, lambda _: is_stopped.set())
     await started.gone()
 
 
@@ -169,19 +169,19 @@ async def test_our_flag_counts_more_than_an_exit_code_of_zero(corpus: Corpus, ou
 
 async def test_the_clock_on_the_wall_ends_a_run(corpus: Corpus, ours: Ffmpeg, started: Started, tmp_path: Path) -> None:
     began = time.monotonic()
-    with pytest.raises(TookTooLong) as caught:
+    with pytest.raises(TookTooLong) as excinfo:
         await ours._replace(limits=LIMITS._replace(wall_s=0.7)).run(endless(corpus), tmp_path)
-    assert caught.value.retryable
+    assert excinfo.value.retryable
     await started.gone()
     assert time.monotonic() - began < 0.7 + END_S
 
 
 async def test_a_run_that_stands_still_is_ended(corpus: Corpus, ours: Ffmpeg, started: Started, tmp_path: Path) -> None:
-    with pytest.raises(Stalled) as caught:
+    with pytest.raises(Stalled) as excinfo:
         await ours._replace(limits=LIMITS._replace(stall_s=0.6)).run(
             endless(corpus), tmp_path, lambda _: os.killpg(started.pids[0], signal.SIGSTOP)
         )
-    assert caught.value.retryable
+    assert excinfo.value.retryable
     await started.gone()
 
 
@@ -216,9 +216,9 @@ async def test_a_run_that_ends_before_anybody_looks_is_measured_too(
 async def test_a_disk_without_room_is_told_before_the_start(
     corpus: Corpus, ours: Ffmpeg, started: Started, tmp_path: Path
 ) -> None:
-    with pytest.raises(DiskFull) as caught:
+    with pytest.raises(DiskFull) as excinfo:
         await ours._replace(limits=LIMITS._replace(free_bytes=10**18)).run(short(corpus), tmp_path)
-    assert caught.value.retryable
+    assert excinfo.value.retryable
     assert started.pids == []
 
 
@@ -227,9 +227,9 @@ async def test_cpu_time_and_memory_are_limited(corpus: Corpus, ours: Ffmpeg, sta
     work = work._replace(inputs=(work.inputs[0]._replace(options=ENDLESS[:2]),))  # as fast as it can
     scarce = ours.binary.path.stat().st_size + 20 * 1024 * 1024  # the program itself, and next to nothing
     for limits in (LIMITS._replace(cpu_s=2), LIMITS._replace(memory_bytes=scarce)):
-        with pytest.raises(LimitReached) as caught:
+        with pytest.raises(LimitReached) as excinfo:
             await ours._replace(limits=limits).run(work, tmp_path)
-        assert not caught.value.retryable
+        assert not excinfo.value.retryable
     await started.gone()
 
 
@@ -240,10 +240,10 @@ async def test_a_source_that_breaks_off_is_an_error_and_not_a_success(
     for at in (300, 200, 100):  # several holes: after one alone the packets' counters may fit by chance
         packets = packets[: at * 188] + packets[(at + 37) * 188 :]
     hole = corpus.made("hole.ts", packets)
-    with pytest.raises(MediaError) as caught:
+    with pytest.raises(MediaError) as excinfo:
         await ours.run(Work((Input(hole, "mpegts"),), ENCODE, 2.0), tmp_path)
-    assert not caught.value.retryable
-    assert str(tmp_path) not in str(caught.value)
+    assert not excinfo.value.retryable
+    assert str(tmp_path) not in str(excinfo.value)
 
 
 ORPHAN = """

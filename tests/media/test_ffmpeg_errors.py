@@ -16,7 +16,7 @@ Error opening input files: Invalid data found when processing input
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "expected", "again"),
+    ("code", "message", "expected", "again"),
     [
         (183, NOT_WHOLE, "corrupt_input", False),
         (228, "[out#0 @ 0x1] Error writing trailer: No space left on device\nConversion failed!", "disk_full", True),
@@ -31,8 +31,8 @@ Error opening input files: Invalid data found when processing input
         (-signal.SIGSEGV, "", "ffmpeg_crashed", True),
     ],
 )
-def test_each_end_has_its_class(code: int, said: str, expected: str, again: bool) -> None:  # noqa: FBT001
-    error = error_of(code, said)
+def test_each_end_has_its_class(code: int, message: str, expected: str, again: bool) -> None:  # noqa: FBT001
+    error = error_of(code, message)
     assert (error.code, error.retryable) == (expected, again)
     assert str(error)
 
@@ -49,11 +49,11 @@ def test_the_telling_line_is_chosen() -> None:
 
 
 def test_addresses_keys_and_folders_are_not_told() -> None:
-    said = (
+    stderr = (
         "[https @ 0x1] https://u:pw@b.example.org/v.mp4?X-Amz-Signature=abc123&X-Amz-Credential=AK1: 403 token=t0k "
         "in file:/srv/secret-folder/a/source.mp4"
     )
-    words = last_words(said)
+    words = last_words(stderr)
     for secret in ("abc123", "AK1", "pw@", "t0k", "example.org", "secret-folder"):
         assert secret not in words
     assert "403" not in words or "<address>" in words
@@ -61,22 +61,22 @@ def test_addresses_keys_and_folders_are_not_told() -> None:
 
 
 def test_progress_never_falls_and_ends_below_a_hundred() -> None:
-    told: list[Progress] = []
-    reader = Reader(10.0, told.append)
+    reports: list[Progress] = []
+    reader = Reader(10.0, reports.append)
     for out_time_us in ("N/A", "1000000", "5000000", "4000000", "20000000"):
-        for line in (f"frame={len(told)}", f"out_time_us={out_time_us}", "speed= 2.5x", "progress=continue"):
+        for line in (f"frame={len(reports)}", f"out_time_us={out_time_us}", "speed= 2.5x", "progress=continue"):
             reader.take(line + "\n")
-    assert [progress.percent for progress in told] == [0, 10, 50, 50, 99.9]
-    assert told[2].eta_s == pytest.approx(2)
+    assert [progress.percent for progress in reports] == [0, 10, 50, 50, 99.9]
+    assert reports[2].eta_s == pytest.approx(2)
     assert not reader.has_ended
     reader.take("progress=end\n")
     assert reader.has_ended
 
 
 def test_progress_without_a_length_has_no_percent() -> None:
-    told: list[Progress] = []
-    reader = Reader(0.0, told.append)
+    reports: list[Progress] = []
+    reader = Reader(0.0, reports.append)
     reader.take("out_time_us=5\n")
     reader.take("progress=continue\n")
-    assert told[0].percent is None
-    assert told[0].eta_s is None
+    assert reports[0].percent is None
+    assert reports[0].eta_s is None

@@ -26,26 +26,26 @@ def first_picture(segment: Path) -> tuple[bool, float]:
 
 
 async def test_a_ladder_is_cut_at_key_frames_at_the_same_times(corpus: Corpus, how: Ffmpeg, tmp_path: Path) -> None:
-    made = await make_hls(await corpus.media("large.mp4"), tmp_path / "hls", how)
-    assert [(size.name, size.width, size.height) for size in made.renditions] == [
+    hls = await make_hls(await corpus.media("large.mp4"), tmp_path / "hls", how)
+    assert [(size.name, size.width, size.height) for size in hls.renditions] == [
         ("480p", 854, 480),
         ("360p", 640, 360),
     ]
     starts = []
-    for size in made.renditions:
-        playlist = read_playlist(made.folder / f"{size.name}.m3u8")
+    for size in hls.renditions:
+        playlist = read_playlist(hls.folder / f"{size.name}.m3u8")
         assert playlist.lengths == pytest.approx((6, 1), abs=0.1)
-        pictures = [first_picture(made.folder / name) for name in playlist.segments]
+        pictures = [first_picture(hls.folder / name) for name in playlist.segments]
         assert all(is_key for is_key, _ in pictures)
         starts.append([at_s for _, at_s in pictures])
     assert all(one == pytest.approx(other, abs=0.001) for one, other in pairwise(starts))
-    index = (made.folder / INDEX).read_text()
+    index = (hls.folder / INDEX).read_text()
     assert index.count("#EXT-X-STREAM-INF") == 2
     assert "854x480" in index
-    assert made.files[-1] == INDEX
-    assert sorted(made.files) == sorted(file.name for file in made.folder.iterdir())
-    assert made.duration_s == pytest.approx(7, abs=0.2)
-    assert all(name.startswith("segment_") for name in made.files if name.endswith(".ts"))
+    assert hls.files[-1] == INDEX
+    assert sorted(hls.files) == sorted(file.name for file in hls.folder.iterdir())
+    assert hls.duration_s == pytest.approx(7, abs=0.2)
+    assert all(name.startswith("segment_") for name in hls.files if name.endswith(".ts"))
 
 
 async def test_one_size_is_one_playlist(corpus: Corpus, how: Ffmpeg, tmp_path: Path) -> None:
@@ -62,17 +62,17 @@ async def test_one_size_is_one_playlist(corpus: Corpus, how: Ffmpeg, tmp_path: P
 async def test_one_kind_of_stream_is_enough(
     corpus: Corpus, how: Ffmpeg, tmp_path: Path, name: str, streams: list[str]
 ) -> None:
-    made = await make_hls(await corpus.media(name), tmp_path / "hls", how)
-    segment = next(name for name in made.files if name.endswith(".ts"))
-    with av.open(str(made.folder / segment)) as container:
+    hls = await make_hls(await corpus.media(name), tmp_path / "hls", how)
+    segment = next(name for name in hls.files if name.endswith(".ts"))
+    with av.open(str(hls.folder / segment)) as container:
         assert [stream.type for stream in container.streams] == streams
 
 
 async def test_uneven_frames_are_not_filled_up(corpus: Corpus, how: Ffmpeg, tmp_path: Path) -> None:
     with av.open(str(corpus("uneven.mp4"))) as container:
         before = sum(packet.pts is not None for packet in container.demux(video=0))
-    made = await make_hls(await corpus.media("uneven.mp4"), tmp_path / "hls", how)
-    with av.open(str(made.folder / "segment_00000.ts")) as container:
+    hls = await make_hls(await corpus.media("uneven.mp4"), tmp_path / "hls", how)
+    with av.open(str(hls.folder / "segment_00000.ts")) as container:
         assert sum(packet.pts is not None for packet in container.demux(video=0)) == before
 
 

@@ -24,13 +24,13 @@ async def test_a_video_with_sound_is_described(corpus: Corpus) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
+    ("name", "size_shown"),
     [("rotated.mp4", (180, 320)), ("odd.mkv", (321, 181)), ("wide_pixels.mp4", (262, 144)), ("tall.mp4", (404, 720))],
 )
-async def test_the_size_is_the_one_that_viewers_see(corpus: Corpus, name: str, shown: tuple[int, int]) -> None:
+async def test_the_size_is_the_one_that_viewers_see(corpus: Corpus, name: str, size_shown: tuple[int, int]) -> None:
     media = await corpus.media(name)
     assert media.video is not None
-    assert media.video.shown_size == shown
+    assert media.video.shown_size == size_shown
 
 
 async def test_uneven_frames_late_starts_slow_and_bright_pictures_are_noticed(corpus: Corpus) -> None:
@@ -71,9 +71,9 @@ async def test_a_length_that_no_head_tells_is_measured(corpus: Corpus) -> None:
 
 @pytest.mark.parametrize("content", [y4m_head(100_000, 100_000), png_head(100_000, 100_000)], ids=["y4m", "png"])
 async def test_a_head_that_says_ten_gigapixels_is_refused(corpus: Corpus, content: bytes) -> None:
-    with pytest.raises((InputTooLarge, LimitReached, CorruptInput)) as caught:
+    with pytest.raises((InputTooLarge, LimitReached, CorruptInput)) as excinfo:
         await probe(corpus.made("giant", content))
-    assert not caught.value.retryable
+    assert not excinfo.value.retryable
 
 
 async def test_caps_hold(corpus: Corpus) -> None:
@@ -84,9 +84,9 @@ async def test_caps_hold(corpus: Corpus) -> None:
         (Caps(size_bytes=1000), normal),
         (Caps(), many),
     ):
-        with pytest.raises(InputTooLarge) as caught:
+        with pytest.raises(InputTooLarge) as excinfo:
             await probe(path, caps=caps)
-        assert caught.value.code == "input_too_large"
+        assert excinfo.value.code == "input_too_large"
     assert len((await probe(many, caps=Caps(streams=70))).streams) == 70
 
 
@@ -98,9 +98,9 @@ async def test_rubbish_behind_a_good_head_is_a_typed_error(corpus: Corpus) -> No
         b"FLV\x01",
         b"fLaC",
     ):
-        with pytest.raises(MediaError) as caught:
+        with pytest.raises(MediaError) as excinfo:
             await probe(corpus.made("rubbish", head + rubbish))
-        assert not caught.value.retryable
+        assert not excinfo.value.retryable
 
 
 async def test_a_probe_that_hangs_is_ended(corpus: Corpus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

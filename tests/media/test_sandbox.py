@@ -114,10 +114,10 @@ async def test_a_harmful_file_ends_in_a_typed_error(
     shutil.copy(canary, source.parent)
     source.write_bytes(harmful(canary, listener.port)[name])
     began = time.monotonic()
-    with pytest.raises(MediaError) as caught:
+    with pytest.raises(MediaError) as excinfo:
         await transcode(source, OutputSpec("a.wav", "wav"), out, how)
     assert time.monotonic() - began < EACH_S
-    assert not caught.value.retryable
+    assert not excinfo.value.retryable
     assert list(out.iterdir()) == []
     assert listener.saw() == 0
 

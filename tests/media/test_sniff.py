@@ -62,18 +62,18 @@ def test_a_file_is_known_by_its_bytes_whatever_its_name(
 ) -> None:
     other = tmp_path / "list.m3u8"
     shutil.copy(corpus(name), other)
-    found = sniff(other)
-    assert (found.name, found.demuxer) == (kind, demuxer)
+    sniffed_type = sniff(other)
+    assert (sniffed_type.name, sniffed_type.demuxer) == (kind, demuxer)
 
 
 @pytest.mark.parametrize("name", LISTS)
 def test_a_list_of_other_files_is_refused_whatever_its_name(tmp_path: Path, name: str) -> None:
     path = tmp_path / "video.mp4"
     path.write_bytes(LISTS[name])
-    with pytest.raises(UnsupportedInput) as caught:
+    with pytest.raises(UnsupportedInput) as excinfo:
         sniff(path)
-    assert caught.value.code == "unsupported_input"
-    assert not caught.value.retryable
+    assert excinfo.value.code == "unsupported_input"
+    assert not excinfo.value.retryable
 
 
 def test_no_kind_is_read_by_a_demuxer_that_opens_other_files() -> None:
@@ -86,17 +86,17 @@ def test_text_and_archives_are_no_media(tmp_path: Path) -> None:
         "b.mp4": b"PK\x03\x04" + bytes(90),
     }.items():
         (tmp_path / name).write_bytes(content)
-        with pytest.raises(NotMedia) as caught:
+        with pytest.raises(NotMedia) as excinfo:
             sniff(tmp_path / name)
-        assert caught.value.code == "not_media"
-        assert not caught.value.retryable
+        assert excinfo.value.code == "not_media"
+        assert not excinfo.value.retryable
 
 
 def test_zero_bytes_are_told_apart(tmp_path: Path) -> None:
     (tmp_path / "a.mp4").touch()
-    with pytest.raises(EmptyFile) as caught:
+    with pytest.raises(EmptyFile) as excinfo:
         sniff(tmp_path / "a.mp4")
-    assert caught.value.code == "empty_file"
+    assert excinfo.value.code == "empty_file"
 
 
 def test_links_pipes_and_folders_are_not_opened(corpus: Corpus, tmp_path: Path) -> None:
@@ -109,10 +109,10 @@ def test_links_pipes_and_folders_are_not_opened(corpus: Corpus, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", ["normal.mp4", "normal.mkv", "normal.avi", "sound.wav"])
 def test_half_a_file_is_known_by_its_structure(corpus: Corpus, name: str) -> None:
-    with pytest.raises(TruncatedInput) as caught:
+    with pytest.raises(TruncatedInput) as excinfo:
         sniff(corpus.half(name))
-    assert caught.value.code == "truncated_input"
-    assert not caught.value.retryable
+    assert excinfo.value.code == "truncated_input"
+    assert not excinfo.value.retryable
 
 
 def test_an_mp4_without_an_index_is_not_whole(corpus: Corpus) -> None:

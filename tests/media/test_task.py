@@ -34,7 +34,7 @@ async def test_a_task_makes_an_output_and_tells_its_progress(app: Callsheet, cor
     async def encode(ctx: Context) -> dict[str, object]:
         how = Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
         spec = OutputSpec("a.mp4", "mp4")
-        output = await transcode(source, spec, ctx.workspace, how, lambda told: ctx.progress(told.percent or 0))
+        output = await transcode(source, spec, ctx.workspace, how, lambda report: ctx.progress(report.percent or 0))
         return {"key": output.key, "bytes": output.size_bytes, "codec": output.codec}
 
     job = await encode.enqueue()
@@ -45,12 +45,12 @@ async def test_a_task_makes_an_output_and_tells_its_progress(app: Callsheet, cor
 
 
 async def test_a_cancelled_job_takes_its_ffmpeg_along(app: Callsheet, corpus: Corpus, tmp_path: Path) -> None:
-    work, started, running = endless(corpus), Started(), asyncio.Event()
+    work, has_started, running = endless(corpus), Started(), asyncio.Event()
 
     @app.task(max_attempts=1)
     async def encode(ctx: Context) -> None:
-        started.by = ctx.children.start
-        how = Ffmpeg.default(start=started, is_stopped=lambda: ctx.cancelled)
+        has_started.by = ctx.children.start
+        how = Ffmpeg.default(start=has_started, is_stopped=lambda: ctx.cancelled)
         await how.run(work, tmp_path, lambda _: running.set())
 
     job = await encode.enqueue()
@@ -58,6 +58,6 @@ async def test_a_cancelled_job_takes_its_ffmpeg_along(app: Callsheet, corpus: Co
         await running.wait()
         await job.cancel()
         began = time.monotonic()
-        await until(lambda: not started.are_alive())
+        await until(lambda: not has_started.are_alive())
         assert time.monotonic() - began < END_S
     assert (await job.get()).status is Status.CANCELED

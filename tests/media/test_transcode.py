@@ -78,24 +78,24 @@ async def test_a_part_is_as_long_as_was_asked_and_tags_are_gone(corpus: Corpus, 
 
 async def test_pictures_for_bright_screens_come_out_for_all(corpus: Corpus, how: Ffmpeg, tmp_path: Path) -> None:
     output = await transcode(await corpus.media("bright.mp4"), OutputSpec("a.mp4", "mp4"), tmp_path, how)
-    made = await probe(output.path)
-    assert made.video is not None
-    assert not made.video.is_hdr
-    assert made.video.pix_fmt == "yuv420p"
+    media = await probe(output.path)
+    assert media.video is not None
+    assert not media.video.is_hdr
+    assert media.video.pix_fmt == "yuv420p"
 
 
 async def test_loudness_is_brought_to_the_target_and_progress_rises(
     corpus: Corpus, how: Ffmpeg, tmp_path: Path
 ) -> None:
-    told: list[Progress] = []
+    reports: list[Progress] = []
     spec = OutputSpec("a.flac", "flac", loudness_lufs=-23.0)
-    output = await transcode(await corpus.media("sound.wav"), spec, tmp_path, how, told.append)
-    made = await probe(output.path)
+    output = await transcode(await corpus.media("sound.wav"), spec, tmp_path, how, reports.append)
+    media = await probe(output.path)
     before = await measure(spec, await corpus.media("sound.wav"), tmp_path, how)
-    after = await measure(spec, made, tmp_path, how)
+    after = await measure(spec, media, tmp_path, how)
     assert abs(before.integrated_lufs - -23.0) > 3
     assert after.integrated_lufs == pytest.approx(-23.0, abs=0.3)
-    percents = [progress.percent for progress in told if progress.percent is not None]
+    percents = [progress.percent for progress in reports if progress.percent is not None]
     assert percents == sorted(percents)
     assert percents[-1] > 95
 
@@ -115,9 +115,9 @@ async def test_an_output_that_is_too_short_is_no_success(
         return ("-t", "1", *arguments_for(spec, media, binary, gain_db))
 
     monkeypatch.setattr("callsheet.media.transcode.arguments_for", cut)
-    with pytest.raises(OutputIncomplete) as caught:
+    with pytest.raises(OutputIncomplete) as excinfo:
         await transcode(await corpus.media("normal.mp4"), OutputSpec("a.mp4", "mp4"), tmp_path, how)
-    assert caught.value.code == "output_incomplete"
+    assert excinfo.value.code == "output_incomplete"
     assert list(tmp_path.iterdir()) == []
 
 

@@ -32,20 +32,20 @@ def pictures(path: Path) -> list[tuple[float, int]]:
 
 @pytest.mark.parametrize(("name", "suffix"), FILES)
 async def test_hls_has_the_times_of_the_source(tmp_path: Path, how: Ffmpeg, name: str, suffix: str) -> None:
-    made = UNEVEN[name]
+    film = UNEVEN[name]
     media = await probe(uneven_in(tmp_path, name, suffix))
-    assert media.duration_s == pytest.approx(made.length_s, abs=0.03)
+    assert media.duration_s == pytest.approx(film.length_s, abs=0.03)
     hls = await make_hls(media, tmp_path / "hls", how, OutputSpec("hls", "hls", height=180))
-    assert hls.duration_s == pytest.approx(made.length_s, abs=0.03)
+    assert hls.duration_s == pytest.approx(film.length_s, abs=0.03)
     playlist = read_playlist(hls.folder / INDEX)
     begins = [0.0, *accumulate(playlist.lengths)]
     zero_s = pictures(hls.folder / playlist.segments[0])[0][0]
     for begin, end, segment in zip(begins, begins[1:], playlist.segments, strict=False):
-        shown = [(at - zero_s, number) for at, number in pictures(hls.folder / segment)]
-        assert shown[0][0] == pytest.approx(begin, abs=FRAME_S), "a segment begins when the playlist says so"
-        assert shown[-1][0] < end + FRAME_S
-        for at, number in shown:
-            expected = {made.shown_at(at - FRAME_S), made.shown_at(at + FRAME_S)}
+        pictures_shown = [(at - zero_s, number) for at, number in pictures(hls.folder / segment)]
+        assert pictures_shown[0][0] == pytest.approx(begin, abs=FRAME_S), "a segment begins when the playlist says so"
+        assert pictures_shown[-1][0] < end + FRAME_S
+        for at, number in pictures_shown:
+            expected = {film.shown_at(at - FRAME_S), film.shown_at(at + FRAME_S)}
             assert min(expected) <= number <= max(expected), at
     target = next(line for line in (hls.folder / INDEX).read_text().splitlines() if "TARGETDURATION" in line)
     assert int(target.partition(":")[2]) >= round(max(playlist.lengths))
@@ -68,16 +68,16 @@ CLIPS = {
 async def test_a_clip_is_as_long_as_was_asked_and_shows_what_was_there(
     tmp_path: Path, how: Ffmpeg, name: str, suffix: str
 ) -> None:
-    made = UNEVEN[name]
+    film = UNEVEN[name]
     media = await probe(uneven_in(tmp_path, name, suffix))
     for start_s, end_s in CLIPS[name]:
         spec = OutputSpec(f"{start_s}.mp4", "mp4", height=180, start_s=start_s, end_s=end_s)
         clip = await transcode(media, spec, tmp_path, how)
         assert clip.duration_s == pytest.approx(end_s - start_s, abs=FRAME_S)
-        shown = pictures(clip.path)
-        assert shown[0][0] == pytest.approx(0, abs=FRAME_S)
-        for at, number in shown:
-            expected = {made.shown_at(start_s + at - FRAME_S), made.shown_at(start_s + at + FRAME_S)}
+        pictures_shown = pictures(clip.path)
+        assert pictures_shown[0][0] == pytest.approx(0, abs=FRAME_S)
+        for at, number in pictures_shown:
+            expected = {film.shown_at(start_s + at - FRAME_S), film.shown_at(start_s + at + FRAME_S)}
             assert min(expected) <= number <= max(expected), at
 
 
@@ -85,15 +85,15 @@ async def test_a_clip_is_as_long_as_was_asked_and_shows_what_was_there(
     ("name", "suffix"), [("gaps", "mp4"), ("holds", "mkv"), ("seldom", "mp4"), ("late_picture", "mkv")]
 )
 async def test_what_stands_for_long_is_sampled_and_lasts(tmp_path: Path, name: str, suffix: str) -> None:
-    made = UNEVEN[name]
+    film = UNEVEN[name]
     path = uneven_in(tmp_path, name, suffix)
     (tmp_path / "frames").mkdir()
     outcome = await sampled(path, tmp_path / "frames", Sampling(dedupe_threshold=1.0))
-    assert outcome.sampled.duration_ms == pytest.approx(made.length_s * 1000, abs=30)
+    assert outcome.sampled.duration_ms == pytest.approx(film.length_s * 1000, abs=30)
     assert outcome.sampled.gaps == ()
-    zero = min(made.starts[0], (made.tone or made.starts)[0])
+    zero = min(film.starts[0], (film.tone or film.starts)[0])
     spans = {frame.timestamp_ms: frame.until_ms for frame in outcome.kept}
-    edges = [*made.starts, made.end]
+    edges = [*film.starts, film.end]
     for begin, end in pairwise(edges):
         if end - begin > 0.3:
             at = round((begin - zero) * 1000)
@@ -105,7 +105,7 @@ async def test_pictures_that_are_not_decoded_in_their_order_are_all_shown(
     tmp_path: Path, how: Ffmpeg, suffix: str
 ) -> None:
     """The head of an MP4 adds up lengths in the order of decoding: here it ends before the last picture begins."""
-    path = uneven_in(tmp_path, "reordered", suffix, reordered=True)
+    path = uneven_in(tmp_path, "reordered", suffix, is_reordered=True)
     with av.open(str(path)) as container:
         frames = list(container.decode(video=0))
     end_s = max(float((frame.pts + (frame.duration or 0)) * (frame.time_base or 0)) for frame in frames)  # type: ignore[operator]
@@ -114,9 +114,11 @@ async def test_pictures_that_are_not_decoded_in_their_order_are_all_shown(
     hls = await make_hls(media, tmp_path / "hls", how, OutputSpec("hls", "hls", height=180))
     assert hls.duration_s == pytest.approx(end_s, abs=0.03)
     playlist = read_playlist(hls.folder / INDEX)
-    shown = [picture for segment in playlist.segments for picture in pictures(hls.folder / segment)]
+    pictures_shown = [picture for segment in playlist.segments for picture in pictures(hls.folder / segment)]
     for start_s, number in zip(UNEVEN["reordered"].starts, range(99), strict=False):
-        assert any(abs(at - shown[0][0] - start_s) < FRAME_S and seen == number for at, seen in shown), start_s
+        assert any(
+            abs(at - pictures_shown[0][0] - start_s) < FRAME_S and seen == number for at, seen in pictures_shown
+        ), start_s
     (tmp_path / "frames").mkdir()
     outcome = await sampled(path, tmp_path / "frames", Sampling(dedupe_threshold=1.0))
     assert outcome.sampled.duration_ms == pytest.approx(end_s * 1000, abs=30)

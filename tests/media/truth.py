@@ -70,21 +70,21 @@ class Score(NamedTuple):
 
 async def read_back(videos: Sequence[MadeUp], folder: Path, *, processes: int = 0) -> dict[str, ReadBack]:
     """The whole way, as the pipeline goes it, with its defaults; all videos are read by the same engines."""
-    found: dict[str, ReadBack] = {}
+    by_name: dict[str, ReadBack] = {}
     for languages in sorted({_languages(video) for video in videos}):
         those = [video for video in videos if _languages(video) == languages]
-        sampled = {video.name: await _sampled(video, folder / video.name) for video in those}
-        frames = {str(frame.path): (name, frame) for name, (_, kept) in sampled.items() for frame in kept}
+        samples_of = {video.name: await _sampled(video, folder / video.name) for video in those}
+        frames = {str(frame.path): (name, frame) for name, (_, kept) in samples_of.items() for frame in kept}
         seen: dict[str, list[Seen]] = {video.name: [] for video in those}
         async with read_frames(list(frames), _load, Reading(languages, processes=processes)) as batches:
             async for batch in batches:
                 for key, text in zip(batch.keys, batch.texts, strict=True):
                     name, frame = frames[key]
                     seen[name] += [_seen(frame, at, region) for at, region in enumerate(text.regions)]
-        for name, (whole, _) in sampled.items():
+        for name, (whole, _) in samples_of.items():
             ranges = merge(seen[name], period_ms=whole.period_ms, duration_ms=whole.duration_ms)
-            found[name] = ReadBack(ranges, whole, seen[name])
-    return found
+            by_name[name] = ReadBack(ranges, whole, seen[name])
+    return by_name
 
 
 def _languages(video: MadeUp) -> tuple[str, ...]:
@@ -92,13 +92,13 @@ def _languages(video: MadeUp) -> tuple[str, ...]:
 
 
 async def _sampled(video: MadeUp, folder: Path) -> tuple[Sampled, list[Kept]]:
-    kept: list[Kept] = []
+    frames: list[Kept] = []
 
     async def on_kept(frame: Kept) -> None:
-        kept.append(frame)
+        frames.append(frame)
 
     folder.mkdir()
-    return await sample(video.path, folder, on_kept), kept
+    return await sample(video.path, folder, on_kept), frames
 
 
 async def _load(key: str) -> bytes:
@@ -113,7 +113,7 @@ def _seen(frame: Kept, at: int, region: Region) -> Seen:
 
 def judge(video: MadeUp, ranges: Sequence[Range]) -> list[Judged]:
     """Each line of the video; a word counts when a text that was there at the same time has it, letter by letter."""
-    judged = []
+    judgements = []
     for truth in video.truths:
         there = [one for one in ranges if one.t_start < truth.t_end_ms and truth.t_start_ms < one.t_end]
         read = {word for one in there for word in words_of(one.text)}
@@ -123,19 +123,19 @@ def judge(video: MadeUp, ranges: Sequence[Range]) -> list[Judged]:
         if its:
             start, end = min(one.t_start for one in its), max(one.t_end for one in its)
             off = (start - truth.t_start_ms, end - truth.t_end_ms)
-        judged.append(Judged(truth, len(words), sum(word in read for word in words), off))
-    return judged
+        judgements.append(Judged(truth, len(words), sum(word in read for word in words), off))
+    return judgements
 
 
-def score(judged: Sequence[Judged]) -> Score:
+def score(judgements: Sequence[Judged]) -> Score:
     """Of some lines together."""
-    large = [one for one in judged if one.truth.px >= LARGE_PX]
+    large = [one for one in judgements if one.truth.px >= LARGE_PX]
     return Score(
-        sum(one.words for one in judged),
-        sum(one.found for one in judged),
+        sum(one.words for one in judgements),
+        sum(one.found for one in judgements),
         len(large),
         sum(one.is_on_time for one in large),
-        sum(one.is_whole for one in judged),
+        sum(one.is_whole for one in judgements),
     )
 
 

@@ -17,8 +17,8 @@ def lay(guards: Sequence[Guard], target: Path, whole: Path = ROOT) -> None:
 
     `whole` is where they stand with all guards.
     """
-    changed = {("callsheet", *guard.file.split("/")) for guard in guards}
-    _lay(whole / "src", target / "src", changed)
+    changes = {("callsheet", *guard.file.split("/")) for guard in guards}
+    _lay(whole / "src", target / "src", changes)
     for folder in FOLDERS[1:]:
         (target / folder).symlink_to(whole / folder)
     shutil.copy(whole / "pyproject.toml", target)
@@ -37,12 +37,12 @@ def _remove(guard: Guard, source: Path) -> None:
     source.write_text(text.replace(guard.before, guard.after), "utf-8")
 
 
-def _lay(source: Path, target: Path, changed: set[tuple[str, ...]]) -> None:
+def _lay(source: Path, target: Path, changed_files: set[tuple[str, ...]]) -> None:
     target.mkdir()
     for entry in source.iterdir():
-        inside = {path[1:] for path in changed if path[0] == entry.name}
+        inside = {path[1:] for path in changed_files if path[0] == entry.name}
         if entry.name == "__pycache__":
-            _lay_compiled(entry, target / entry.name, {path[0].removesuffix(".py") for path in changed})
+            _lay_compiled(entry, target / entry.name, {path[0].removesuffix(".py") for path in changed_files})
         elif not inside:
             (target / entry.name).symlink_to(entry)
         elif entry.is_dir():
@@ -51,9 +51,9 @@ def _lay(source: Path, target: Path, changed: set[tuple[str, ...]]) -> None:
             shutil.copy(entry, target / entry.name)
 
 
-def _lay_compiled(source: Path, target: Path, changed: set[str]) -> None:
+def _lay_compiled(source: Path, target: Path, changed_files: set[str]) -> None:
     """Lay a folder of its own, where what becomes of the changed files reaches nobody else."""
     target.mkdir()
     for entry in source.iterdir():
-        if entry.name.partition(".")[0] not in changed:
+        if entry.name.partition(".")[0] not in changed_files:
             (target / entry.name).symlink_to(entry)

@@ -23,10 +23,10 @@ def fails() -> None:
 
 
 def test_whatever_the_driver_raises_is_translated_and_dropped() -> None:
-    with pytest.raises(Broken, match="the handler is closed") as caught:
+    with pytest.raises(Broken, match="the handler is closed") as excinfo:
         within("callsheet.client.transport", sends)()  # type: ignore[arg-type]
-    assert caught.value.__cause__ is None
-    assert caught.value.__suppress_context__
+    assert excinfo.value.__cause__ is None
+    assert excinfo.value.__suppress_context__
 
 
 def test_a_bug_of_ours_stays_what_it_is() -> None:

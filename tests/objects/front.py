@@ -41,8 +41,8 @@ class Front:
             (self.passed if verdict is None else self.refused).append((method, target))
             if verdict is not None:
                 text = ERROR.format(code=verdict[1]) if method != "HEAD" else ""
-                told = f"HTTP/1.1 {verdict[0]} No\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}"
-                writer.write(told.encode())
+                message = f"HTTP/1.1 {verdict[0]} No\r\nContent-Length: {len(text)}\r\nConnection: close\r\n\r\n{text}"
+                writer.write(message.encode())
             else:
                 await self._pass_on(head, body, writer)
             await writer.drain()

@@ -32,8 +32,10 @@ def s3_environ(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 async def test_all_processes_on_a_store_have_one_signing_secret(url: str) -> None:
     opened = [await stores.open_store(url) for _ in range(2)]
     signers = await asyncio.gather(*(signer_of(store) for store in opened * 4))
-    signed = signers[0].sign("GET", "a", Claims(2_000_000_000))
-    query = [(name, value) for name, _, value in (pair.partition("=") for pair in signed.url.split("?")[1].split("&"))]
+    signed_url = signers[0].sign("GET", "a", Claims(2_000_000_000))
+    query = [
+        (name, value) for name, _, value in (pair.partition("=") for pair in signed_url.url.split("?")[1].split("&"))
+    ]
     for signer in signers:
         assert signer.check("GET", "a", query) == Claims(2_000_000_000)
     for store in opened:
@@ -100,11 +102,11 @@ async def test_the_doctor_writes_reads_and_deletes(tmp_path: Path, s3_environ: p
 
 async def test_the_doctor_says_what_is_wrong(s3_environ: pytest.MonkeyPatch) -> None:
     s3_environ.setenv("S3_SECRET_KEY", "a-wrong-secret")
-    (refused,) = await check_objects(f"s3://{BUCKET}")
-    assert refused.mark is Mark.BAD
-    assert "SignatureDoesNotMatch" in refused.text
-    assert "S3_SECRET_ACCESS_KEY" in refused.advice
-    assert "a-wrong-secret" not in str(refused)
+    (refusal,) = await check_objects(f"s3://{BUCKET}")
+    assert refusal.mark is Mark.BAD
+    assert "SignatureDoesNotMatch" in refusal.text
+    assert "S3_SECRET_ACCESS_KEY" in refusal.advice
+    assert "a-wrong-secret" not in str(refusal)
     s3_environ.setenv("S3_ENDPOINT", "http://127.0.0.1:1")
     (away,) = await check_objects(f"s3://{BUCKET}")
     assert (away.mark, "S3_ENDPOINT" in away.advice) == (Mark.BAD, True)

@@ -187,10 +187,10 @@ async def test_of_many_who_create_one_wins(objects: Objects) -> None:
     answers = await asyncio.gather(
         *(objects.put("a", b"%d" % number, only_if_absent=True) for number in range(8)), return_exceptions=True
     )
-    won = [number for number, answer in enumerate(answers) if isinstance(answer, ObjectInfo)]
-    assert len(won) == 1
+    winners = [number for number, answer in enumerate(answers) if isinstance(answer, ObjectInfo)]
+    assert len(winners) == 1
     assert all(isinstance(answer, ObjectExists | ObjectInfo) for answer in answers), answers
-    assert await objects.get("a") == b"%d" % won[0]
+    assert await objects.get("a") == b"%d" % winners[0]
 
 
 async def test_a_put_on_condition_changes_only_that_version(objects: Objects) -> None:
@@ -239,9 +239,9 @@ async def test_large_bytes_go_and_come_in_pieces(objects: Objects) -> None:
     data = large()
     info = await objects.put("large.bin", pieces(data[:5], data[5 : 9 * MEBIBYTE], b"", data[9 * MEBIBYTE :]))
     assert info.size_bytes == LARGE
-    found = [piece async for piece in objects.stream("large.bin")]
-    assert max(map(len, found)) < 8 * MEBIBYTE
-    assert b"".join(found) == data
+    results = [piece async for piece in objects.stream("large.bin")]
+    assert max(map(len, results)) < 8 * MEBIBYTE
+    assert b"".join(results) == data
     assert await objects.get_range("large.bin", 12 * MEBIBYTE, 12 * MEBIBYTE + 7) == data[12 * MEBIBYTE :][:7]
 
 
@@ -262,18 +262,22 @@ async def test_a_stream_that_breaks_leaves_nothing(objects: Objects) -> None:
 async def test_files_go_and_come_with_their_hash_and_progress(objects: Objects, tmp_path: Path) -> None:
     data = large()
     (tmp_path / "in.mp4").write_bytes(data)
-    sent: list[tuple[int, int]] = []
-    put = await objects.put_file("a/in.mp4", tmp_path / "in.mp4", progress=lambda *done: sent.append(done))
+    progress_of_put: list[tuple[int, int]] = []
+    put = await objects.put_file(
+        "a/in.mp4", tmp_path / "in.mp4", progress=lambda *bytes_done: progress_of_put.append(bytes_done)
+    )
     assert (put.sha256, put.info.size_bytes) == (hashlib.sha256(data).hexdigest(), LARGE)
     assert put.info.content_type == "video/mp4"
-    taken: list[tuple[int, int]] = []
-    got = await objects.get_file("a/in.mp4", tmp_path / "out.mp4", progress=lambda *done: taken.append(done))
-    assert got == (put.info, put.sha256, LARGE)
+    taken_jobs: list[tuple[int, int]] = []
+    info = await objects.get_file(
+        "a/in.mp4", tmp_path / "out.mp4", progress=lambda *bytes_done: taken_jobs.append(bytes_done)
+    )
+    assert info == (put.info, put.sha256, LARGE)
     assert (tmp_path / "out.mp4").read_bytes() == data
-    for told in (sent, taken):
-        assert [done for done, _ in told] == sorted({done for done, _ in told})
-        assert told[-1] == (LARGE, LARGE)
-        assert len(told) > 4
+    for progress in (progress_of_put, taken_jobs):
+        assert [bytes_done for bytes_done, _ in progress] == sorted({bytes_done for bytes_done, _ in progress})
+        assert progress[-1] == (LARGE, LARGE)
+        assert len(progress) > 4
     assert sorted(path.name for path in tmp_path.glob("*.*")) == ["in.mp4", "out.mp4"]
 
 
@@ -296,9 +300,9 @@ async def test_a_half_taken_file_goes_on_where_it_was(objects: Objects, tmp_path
     with pytest.raises(RuntimeError, match="stop"):
         await objects.get_file("a", out, progress=stop)
     assert not out.exists()
-    got = await objects.get_file("a", out)
-    assert 0 < got.bytes_moved < LARGE - 6 * MEBIBYTE
-    assert got.sha256 == hashlib.sha256(data).hexdigest()
+    info = await objects.get_file("a", out)
+    assert 0 < info.bytes_moved < LARGE - 6 * MEBIBYTE
+    assert info.sha256 == hashlib.sha256(data).hexdigest()
     assert out.read_bytes() == data
 
 
@@ -312,8 +316,8 @@ async def test_a_half_taken_file_begins_again_when_the_object_is_another(objects
     with pytest.raises(RuntimeError, match="stop"):
         await objects.get_file("a", out, progress=stop)
     await objects.put("a", large(2))
-    got = await objects.get_file("a", out)
-    assert got.bytes_moved == LARGE
+    info = await objects.get_file("a", out)
+    assert info.bytes_moved == LARGE
     assert out.read_bytes() == large(2)
 
 
@@ -341,16 +345,16 @@ async def test_lists_are_by_folder_and_go_on_behind_a_key(objects: Objects) -> N
     names = ["a-b", "a/b", "a/b-c/d", "a/b0", "a0", "ab/c", "b/z", "b/ü", "é"]
     for name in reversed(names):
         await objects.put(name, b"x")
-    found = await keys(objects)
-    assert sorted(found) == names
-    assert found == sorted(names, key=bytes_or_folders(objects))
+    keys_there = await keys(objects)
+    assert sorted(keys_there) == names
+    assert keys_there == sorted(names, key=bytes_or_folders(objects))
     assert await keys(objects, "a") == ["a/b", "a/b-c/d", "a/b0"]
     assert await keys(objects, "a/") == ["a/b", "a/b-c/d", "a/b0"]
     assert await keys(objects, "a/b-c") == ["a/b-c/d"]
     assert await keys(objects, "nothing/here") == []
     assert await keys(objects, "b", after="b/z") == ["b/ü"]
-    for position, name in enumerate(found):
-        assert await keys(objects, after=name) == found[position + 1 :]
+    for position, name in enumerate(keys_there):
+        assert await keys(objects, after=name) == keys_there[position + 1 :]
 
 
 async def test_a_long_list_comes_in_pages_and_is_removed_by_its_folder(
@@ -360,8 +364,8 @@ async def test_a_long_list_comes_in_pages_and_is_removed_by_its_folder(
     monkeypatch.setattr(folder, "PAGE", 50)
     await asyncio.gather(*(objects.put(f"many/{number:04}", b"x") for number in range(MANY)))
     await objects.put("many-more", b"x")
-    found = await keys(objects, "many")
-    assert found == [f"many/{number:04}" for number in range(MANY)]
+    many_keys = await keys(objects, "many")
+    assert many_keys == [f"many/{number:04}" for number in range(MANY)]
     assert await objects.delete_prefix("many") == MANY
     assert await keys(objects) == ["many-more"]
     assert await objects.delete_prefix("many") == 0

@@ -41,8 +41,8 @@ def outside(tmp_path: Path) -> Iterator[Path]:
     (folder / "canary").write_bytes(CANARY)
     (folder / "deep/canary").write_bytes(CANARY)
     yield folder
-    found = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-    assert found == {"canary": CANARY, "deep/canary": CANARY}, "something outside was changed"
+    contents = {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+    assert contents == {"canary": CANARY, "deep/canary": CANARY}, "something outside was changed"
 
 
 @pytest.fixture
@@ -298,15 +298,15 @@ async def test_an_upload_s_id_is_no_path(folder: Objects, outside: Path) -> None
 
 
 async def test_a_cancelled_put_leaves_nothing(folder: Objects, root: Path) -> None:
-    begun = asyncio.Event()
+    has_begun = asyncio.Event()
 
     async def endless() -> AsyncIterator[bytes]:
         while True:
             yield b"x" * 100_000
-            begun.set()
+            has_begun.set()
 
     putting = asyncio.create_task(folder.put("a", endless()))
-    await begun.wait()
+    await has_begun.wait()
     putting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await putting
@@ -345,9 +345,9 @@ def test_a_walk_is_in_the_order_of_the_keys(tmp_path: Path) -> None:
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(b"x")
-    found = [entry.key for entry in tree.walk([])]
-    assert found == sorted(found, key=str.encode)
-    assert len(found) == 6
+    keys_walked = [entry.key for entry in tree.walk([])]
+    assert keys_walked == sorted(keys_walked, key=str.encode)
+    assert len(keys_walked) == 6
     tree.close()
 
 

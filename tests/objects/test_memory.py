@@ -33,9 +33,9 @@ async def test_memory_stays_flat(kind: str, size_mebibytes: int, tmp_path: Path)
         env={**os.environ, **(server if kind == "s3" else {})},
         stdout=asyncio.subprocess.PIPE,
     )
-    said, _ = await process.communicate()
+    output, _ = await process.communicate()
     assert process.returncode == 0
-    before, after = map(int, said.split())
+    before, after = map(int, output.split())
     assert after - before < ALLOWED_MEBIBYTES[kind], f"{before} MiB before, {after} MiB after {size_mebibytes} MiB"
 
 
@@ -47,8 +47,8 @@ async def there_and_back(objects: Objects, size: int, folder: Path) -> None:
             file.write(block)
             digest.update(block)
     put = await objects.put_file("large", source)
-    got = await objects.get_file("large", target)
-    assert put.sha256 == got.sha256 == digest.hexdigest()
+    info = await objects.get_file("large", target)
+    assert put.sha256 == info.sha256 == digest.hexdigest()
     target.unlink()
 
 

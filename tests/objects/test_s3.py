@@ -36,8 +36,8 @@ from tests.seaweed import ADMIN, BUCKET, REGION, s3_server
 
 
 def code_of(answer: httpx2.Response) -> str:
-    found = re.search(r"<Code>(\w+)</Code>", answer.text)
-    return found[1] if found else ""
+    match = re.search(r"<Code>(\w+)</Code>", answer.text)
+    return match[1] if match else ""
 
 
 def test_the_signature_is_that_of_the_published_example() -> None:
@@ -54,9 +54,9 @@ async def test_signed_urls_are_good_for_any_key(s3: Objects, key: str) -> None:
         put = await s3.sign_put(key, 60, content_type="text/x-own", size_bytes=5)
         answer = await plain.put(put.url, content=b"hello", headers=dict(put.headers))
         assert answer.status_code == 200, answer.text
-        got = await plain.get((await s3.sign_get(key, 60, download_name="a é.txt")).url)
-    assert (got.content, got.headers["content-type"]) == (b"hello", "text/x-own")
-    assert got.headers["content-disposition"].startswith("attachment")
+        response = await plain.get((await s3.sign_get(key, 60, download_name="a é.txt")).url)
+    assert (response.content, response.headers["content-type"]) == (b"hello", "text/x-own")
+    assert response.headers["content-disposition"].startswith("attachment")
     assert (await s3.head(key)).content_type == "text/x-own"
 
 
@@ -104,14 +104,14 @@ async def test_a_wrong_secret_is_refused_by_every_verb(tmp_path: Path) -> None:
             lambda: wrong.begin_multipart("a", part_bytes=PART),
             lambda: asyncio.to_thread(wrong.open_reader, "a"),
         ):
-            with pytest.raises(ObjectsForbidden) as caught:
+            with pytest.raises(ObjectsForbidden) as excinfo:
                 await attempt()
-            assert secret not in str(caught.value) + repr(caught.value)
-            assert caught.value.__cause__ is None
-            assert not caught.value.retryable
-        with pytest.raises(ObjectsForbidden) as caught:
+            assert secret not in str(excinfo.value) + repr(excinfo.value)
+            assert excinfo.value.__cause__ is None
+            assert not excinfo.value.retryable
+        with pytest.raises(ObjectsForbidden) as excinfo:
             await wrong.head("a")
-        assert caught.value.provider_code == "SignatureDoesNotMatch", "an answer to HEAD has no code: ask again by GET"
+        assert excinfo.value.provider_code == "SignatureDoesNotMatch", "an answer to HEAD has no code: ask again by GET"
 
 
 @pytest.mark.parametrize(
@@ -135,10 +135,10 @@ async def test_an_error_is_known_by_its_code(
     async with fronting(s3_server().endpoint, lambda *_: (status, code)) as front:
         objects = S3Objects(Bucket(BUCKET, front.url, REGION), HeldCredentials(ADMIN))
         for verb in (lambda: objects.get("a"), lambda: objects._wire.ask(Call("GET", "a", {}), "get a")):
-            with pytest.raises(ObjectsError) as caught:
+            with pytest.raises(ObjectsError) as excinfo:
                 await verb()
-            assert type(caught.value) is known
-            assert (caught.value.provider_code in {code, ""}, caught.value.retryable) == (True, retryable)
+            assert type(excinfo.value) is known
+            assert (excinfo.value.provider_code in {code, ""}, excinfo.value.retryable) == (True, retryable)
         await objects.close()
 
 
@@ -151,9 +151,9 @@ async def test_a_storage_that_is_away_is_told_so_soon() -> None:
         lambda: objects.begin_multipart("a", part_bytes=PART),
     ):
         async with asyncio.timeout(60):
-            with pytest.raises(ObjectsUnavailable) as caught:
+            with pytest.raises(ObjectsUnavailable) as excinfo:
                 await verb()
-        assert caught.value.retryable
+        assert excinfo.value.retryable
     await objects.close()
 
 
@@ -163,12 +163,12 @@ async def test_a_download_that_is_cut_again_and_again_arrives_whole(s3: Objects,
     await s3.put("a", data)
     async with before(s3_server().endpoint, lambda: 5 * MEBIBYTE) as proxy:
         behind = s3_server().at(proxy.url, s3._bucket.prefix)
-        got = await behind.get_file("a", tmp_path / "out")
+        info = await behind.get_file("a", tmp_path / "out")
         await behind.close()
     assert proxy.cuts >= 4
-    assert got.sha256 == hashlib.sha256(data).hexdigest()
+    assert info.sha256 == hashlib.sha256(data).hexdigest()
     assert (tmp_path / "out").read_bytes() == data
-    assert got.bytes_moved == len(data), "no byte is written twice"
+    assert info.bytes_moved == len(data), "no byte is written twice"
 
 
 async def test_an_upload_that_breaks_leaves_no_parts_behind(s3: Objects) -> None:
@@ -189,20 +189,20 @@ async def test_no_secret_and_no_signed_url_is_shown(caplog: pytest.LogCaptureFix
     secret, token = "a-secret-for-nobody", "a-token-for-nobody"
     credentials = Credentials("AKIA", secret, token)
     held = HeldCredentials(credentials)
-    shown = [repr(credentials), str(credentials), f"{credentials}", repr(held)]
+    texts = [repr(credentials), str(credentials), f"{credentials}", repr(held)]
     objects = S3Objects(Bucket(BUCKET, s3_server().endpoint, REGION), held)
-    signed = await objects.sign_get("a", 60)
-    shown += [repr(objects), repr(signed), str(signed), f"{signed}", repr([signed])]
+    signed_url = await objects.sign_get("a", 60)
+    texts += [repr(objects), repr(signed_url), str(signed_url), f"{signed_url}", repr([signed_url])]
     for verb in (lambda: objects.get("a"), lambda: objects.begin_multipart("a", part_bytes=PART)):
-        with pytest.raises(ObjectsError) as caught:
+        with pytest.raises(ObjectsError) as excinfo:
             await verb()
-        error: BaseException | None = caught.value
+        error: BaseException | None = excinfo.value
         while error is not None:
-            shown += [str(error), repr(error)]
+            texts += [str(error), repr(error)]
             error = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
-    shown += [record.getMessage() for record in caplog.records if record.name.startswith("callsheet")]
+    texts += [record.getMessage() for record in caplog.records if record.name.startswith("callsheet")]
     await objects.close()
-    for text in shown:
+    for text in texts:
         for hidden in (secret, token, "X-Amz-Signature", "Signature="):
             assert hidden not in text
 
@@ -257,9 +257,9 @@ def test_the_settings_are_those_of_the_contracts(environ: dict[str, str], endpoi
     ["", "x", "ftp://a", "s3://b", "s3://", "s3://key:secret@b", "file:///", "file://host/a", "file:a", "s3://b/../c"],
 )
 def test_a_url_that_cannot_be_is_refused_without_a_word_of_it(url: str) -> None:
-    with pytest.raises(ObjectsError) as caught:
+    with pytest.raises(ObjectsError) as excinfo:
         objects_from_url(url, environ={"S3_ACCESS_KEY_ID": "k", "S3_SECRET_ACCESS_KEY": "s"} if "/.." in url else {})
-    assert "secret@" not in str(caught.value)
+    assert "secret@" not in str(excinfo.value)
 
 
 def test_parts_are_as_large_as_ten_thousand_of_them_need() -> None:

@@ -34,9 +34,9 @@ async def test_a_reader_s_keys_read(s3: Objects) -> None:
     await s3.put("a", b"x")
     async with s3_server().objects(READER, prefix=s3._bucket.prefix) as reader:
         assert await reader.get("a") == b"x"
-        with pytest.raises(ObjectsForbidden) as caught:
+        with pytest.raises(ObjectsForbidden) as excinfo:
             await reader.put("a", b"y")
-    assert caught.value.provider_code == "AccessDenied"
+    assert excinfo.value.provider_code == "AccessDenied"
 
 
 async def test_temporary_keys_do_what_their_scope_says(s3: Objects) -> None:
@@ -48,9 +48,9 @@ async def test_temporary_keys_do_what_their_scope_says(s3: Objects) -> None:
     keys = await s3_server().temporary(["s3:GetObject"], f"{prefix}/src/*")
     async with s3_server().objects(keys, prefix=prefix) as scoped, browser() as plain:
         assert await scoped.get("src/a") == b"the source"
-        signed = await scoped.sign_get("src/a", 60)
-        assert "X-Amz-Security-Token" in signed.url
-        assert (await plain.get(signed.url)).content == b"the source"
+        signed_url = await scoped.sign_get("src/a", 60)
+        assert "X-Amz-Security-Token" in signed_url.url
+        assert (await plain.get(signed_url.url)).content == b"the source"
         for attempt in (
             lambda: scoped.get("other/a"),
             lambda: scoped.put("src/a", b"x"),
@@ -81,8 +81,8 @@ async def test_temporary_keys_write_large_objects_where_they_may(s3: Objects, mo
         await scoped.put("out/video.mp4", pieces())
         upload = await scoped.begin_multipart("out/b", part_bytes=PART)
         async with browser() as plain:
-            signed = await scoped.sign_part(upload, 1, 60, size_bytes=5)
-            assert (await plain.put(signed.url, content=b"hello")).status_code == 200
+            signed_url = await scoped.sign_part(upload, 1, 60, size_bytes=5)
+            assert (await plain.put(signed_url.url, content=b"hello")).status_code == 200
         await scoped.complete_multipart(upload)
         with pytest.raises(ObjectsForbidden):
             await scoped.put("elsewhere", b"x")
@@ -102,9 +102,9 @@ async def test_parts_are_signed_anew_in_the_middle_of_an_upload(s3: Objects) -> 
 
         async def send(number: int, expires_s: int = 60) -> httpx2.Response:
             body = data[(number - 1) * PART : number * PART]
-            signed = await objects.sign_part(upload, number, expires_s, size_bytes=len(body))
-            assert held.current.access_key_id in signed.url
-            return await plain.put(signed.url, content=body)
+            signed_url = await objects.sign_part(upload, number, expires_s, size_bytes=len(body))
+            assert held.current.access_key_id in signed_url.url
+            return await plain.put(signed_url.url, content=body)
 
         assert [(await send(number)).status_code for number in (1, 2)] == [200, 200]
         stale = await objects.sign_part(upload, 3, 60, size_bytes=PART)
@@ -125,9 +125,9 @@ async def test_keys_that_end_at_half_of_an_upload_are_renewed_once_and_no_part_i
     """A25 and E5: many parts are refused at once, one asks for new keys, and only what was refused is sent again."""
     old, renewals = Credentials("old", "old-secret", "old-token"), 0
 
-    async def refresh(refused: Credentials) -> Credentials:
+    async def refresh(credentials: Credentials) -> Credentials:
         nonlocal renewals
-        assert refused is old
+        assert credentials is old
         renewals += 1
         await asyncio.sleep(0.05)
         return ADMIN
@@ -137,7 +137,7 @@ async def test_keys_that_end_at_half_of_an_upload_are_renewed_once_and_no_part_i
     parts = 6
 
     def judge(method: str, target: str, head: str) -> Verdict:
-        if sum("partNumber" in passed for _, passed in front.passed) == parts // 2 and not renewals:
+        if sum("partNumber" in pass_count for _, pass_count in front.passed) == parts // 2 and not renewals:
             held.replace(old)
         return (400, "ExpiredToken") if "X-Amz-Credential=old" in target else None
 
@@ -156,8 +156,8 @@ async def test_keys_that_end_at_half_of_an_upload_are_renewed_once_and_no_part_i
 
         await objects.put("a", Known())
         assert renewals == 1
-        sent = [re.search(r"partNumber=(\d+)", target) for method, target in front.passed if method == "PUT"]
-        numbers = sorted(int(match[1]) for match in sent if match)
+        part_numbers = [re.search(r"partNumber=(\d+)", target) for method, target in front.passed if method == "PUT"]
+        numbers = sorted(int(match[1]) for match in part_numbers if match)
         assert numbers == list(range(1, parts + 1)), "each part passed exactly once"
         assert 1 <= len(front.refused) <= 5
         await objects.close()
@@ -167,10 +167,10 @@ async def test_keys_that_end_at_half_of_an_upload_are_renewed_once_and_no_part_i
 
 async def test_every_verb_goes_on_with_new_keys(tmp_path: Path) -> None:
     old = Credentials("old", "old-secret", "old-token")
-    asked: list[Credentials] = []
+    requests: list[Credentials] = []
 
-    async def refresh(refused: Credentials) -> Credentials:
-        asked.append(refused)
+    async def refresh(credentials: Credentials) -> Credentials:
+        requests.append(credentials)
         return ADMIN
 
     def judge(method: str, target: str, head: str) -> Verdict:
@@ -192,16 +192,16 @@ async def test_every_verb_goes_on_with_new_keys(tmp_path: Path) -> None:
             held = HeldCredentials(old, refresh)
             on = S3Objects(Bucket(BUCKET, front.url, REGION, "verbs"), held)
             await verb(on)
-            assert len(asked) == number, "each asked once"
+            assert len(requests) == number, "each asked once"
             await on.close()
 
 
 async def test_keys_that_are_refused_again_are_not_asked_for_again() -> None:
-    asked: list[Credentials] = []
+    requests: list[Credentials] = []
 
-    async def refresh(refused: Credentials) -> Credentials:
-        asked.append(refused)
-        return Credentials("newer", f"secret-{len(asked)}", "token")
+    async def refresh(credentials: Credentials) -> Credentials:
+        requests.append(credentials)
+        return Credentials("newer", f"secret-{len(requests)}", "token")
 
     async with fronting(s3_server().endpoint, lambda *_: (400, "ExpiredToken")) as front:
         for held in (
@@ -210,45 +210,45 @@ async def test_keys_that_are_refused_again_are_not_asked_for_again() -> None:
         ):
             objects = S3Objects(Bucket(BUCKET, front.url, REGION), held)
             for verb in (partial(objects.get, "a"), partial(objects.begin_multipart, "a", part_bytes=PART)):
-                asked.clear()
-                with pytest.raises(CredentialsExpired) as caught:
+                requests.clear()
+                with pytest.raises(CredentialsExpired) as excinfo:
                     await verb()
-                assert (caught.value.provider_code, caught.value.retryable) == ("ExpiredToken", True)
-                assert len(asked) <= 1
+                assert (excinfo.value.provider_code, excinfo.value.retryable) == ("ExpiredToken", True)
+                assert len(requests) <= 1
             await objects.close()
 
 
 async def test_a_refusal_for_another_reason_asks_for_new_keys_only_where_that_is_wanted() -> None:
-    asked = 0
+    request = 0
 
     async def refresh(_: Credentials) -> Credentials:
-        nonlocal asked
-        asked += 1
+        nonlocal request
+        request += 1
         return ADMIN
 
     wrong = Credentials(ADMIN.access_key_id, "wrong")
     async with s3_server().objects(HeldCredentials(wrong, refresh), prefix="any") as objects:
         with pytest.raises(ObjectsForbidden):
             await objects.put("a", b"x")
-    assert asked == 0
+    assert request == 0
     async with s3_server().objects(HeldCredentials(wrong, refresh, on_any_refusal=True), prefix="any") as objects:
         await objects.put("a", b"x")
         await objects.begin_multipart("a", part_bytes=PART)
-    assert asked == 1
+    assert request == 1
 
 
 async def test_of_many_who_are_refused_one_asks_for_new_keys() -> None:
-    asked: list[Credentials] = []
+    requests: list[Credentials] = []
 
-    async def refresh(refused: Credentials) -> Credentials:
-        asked.append(refused)
+    async def refresh(credentials: Credentials) -> Credentials:
+        requests.append(credentials)
         await asyncio.sleep(0)
         return ADMIN
 
     old = Credentials("old", "s", "t")
     held = HeldCredentials(old, refresh)
     assert await asyncio.gather(*(held.renew(old) for _ in range(100))) == [True] * 100
-    assert asked == [old]
+    assert requests == [old]
     assert held.current is ADMIN
 
 
@@ -280,10 +280,10 @@ async def test_keys_are_renewed_before_they_end(monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize(("code", "asks"), [("RequestTimeTooSkewed", 0), ("AccessDenied", 1)])
 async def test_a_wrong_clock_asks_for_no_new_keys(code: str, asks: int) -> None:
     """Not even by HEAD, whose answers do not say why they refuse."""
-    asked: list[Credentials] = []
+    requests: list[Credentials] = []
 
-    async def refresh(refused: Credentials) -> Credentials:
-        asked.append(refused)
+    async def refresh(credentials: Credentials) -> Credentials:
+        requests.append(credentials)
         return Credentials("new", "s", "t")
 
     async with fronting(s3_server().endpoint, lambda *_: (403, code)) as front:
@@ -296,8 +296,8 @@ async def test_a_wrong_clock_asks_for_no_new_keys(code: str, asks: int) -> None:
         for verb in verbs:
             held = HeldCredentials(ADMIN, refresh, on_any_refusal=True)
             objects = S3Objects(Bucket(BUCKET, front.url, REGION), held)
-            asked.clear()
+            requests.clear()
             with pytest.raises(ClockSkewed if not asks else ObjectsForbidden):
                 await verb(objects)
-            assert len(asked) == asks
+            assert len(requests) == asks
             await objects.close()

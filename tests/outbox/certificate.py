@@ -31,10 +31,10 @@ def certificate(folder: Path, name: str) -> Made:
         .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
     )
-    signed = builder.sign(key, hashes.SHA256())
-    made = Made(folder / "chain.pem", folder / "key.pem")
-    made.chain.write_bytes(signed.public_bytes(serialization.Encoding.PEM))
-    made.key.write_bytes(
+    certificate = builder.sign(key, hashes.SHA256())
+    result = Made(folder / "chain.pem", folder / "key.pem")
+    result.chain.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
+    result.key.write_bytes(
         key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     )
-    return made
+    return result

@@ -15,8 +15,8 @@ from tests.outbox.sink import RULES
 
 async def main(url: str, keys: str) -> None:
     async with Engine.from_url(url) as engine:
-        found = Endpoints(engine.store, VaultSealer(LocalKeyring.from_text(keys)), RULES)
-        async with Deliveries(engine, found, FAST._replace(lease_ms=1_000)):
+        endpoint_registry = Endpoints(engine.store, VaultSealer(LocalKeyring.from_text(keys)), RULES)
+        async with Deliveries(engine, endpoint_registry, FAST._replace(lease_ms=1_000)):
             print("ready", flush=True)  # noqa: T201 - for who started it
             await asyncio.Event().wait()
 

@@ -36,9 +36,9 @@ async def add_events(engine: Engine, *where: str, requester_id: str = "acme", bo
     """One event for each endpoint named, by jobs that succeed."""
     jobs = [NewJob(str(uuid.uuid4()), "t", queue="webhooks", requester_id=requester_id) for _ in where]
     await engine.enqueue(jobs)
-    claimed = await engine.claim(ClaimRequest("w", ("webhooks",), len(jobs)))
+    claimed_jobs = await engine.claim(ClaimRequest("w", ("webhooks",), len(jobs)))
     ids, settlements = [], []
-    for job, endpoint in zip(claimed, where, strict=True):
+    for job, endpoint in zip(claimed_jobs, where, strict=True):
         event_id = f"evt_{uuid.uuid4().hex}"
         text = body if body is not None else json.dumps({"event_id": event_id, "job_id": job.job_id})
         settlements.append(commands.succeed(job, outbox=(NewOutboxEvent(event_id, endpoint, text),)))
@@ -48,14 +48,14 @@ async def add_events(engine: Engine, *where: str, requester_id: str = "acme", bo
 
 
 @contextlib.asynccontextmanager
-async def delivering(engine: Engine, found: Endpoints, **options: Any) -> AsyncIterator[Deliveries]:
-    async with Deliveries(engine, found, FAST._replace(**options)) as deliveries:
+async def delivering(engine: Engine, endpoint_registry: Endpoints, **options: Any) -> AsyncIterator[Deliveries]:
+    async with Deliveries(engine, endpoint_registry, FAST._replace(**options)) as deliveries:
         yield deliveries
 
 
 async def event(engine: Engine, event_id: str) -> OutboxEvent:
-    (found,) = await engine.store.outbox_find(where=OutboxFilter(event_id=event_id))
-    return found
+    (event,) = await engine.store.outbox_find(where=OutboxFilter(event_id=event_id))
+    return event
 
 
 async def until(engine: Engine, ids: Sequence[str], status: str, patience_s: float = 60) -> list[OutboxEvent]:

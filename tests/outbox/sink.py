@@ -89,7 +89,7 @@ class Sink:
         return f"http://127.0.0.1:{self.port}/hook"
 
     def ids(self) -> list[str]:
-        return [got.event_id for got in self.got]
+        return [request.event_id for request in self.got]
 
     async def until(self, count: int, patience_s: float = 60) -> list[Got]:
         """Wait until so many requests have come."""
@@ -106,12 +106,12 @@ class Sink:
         self.most_open = max(self.most_open, self.open)
         try:
             with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                got = await _read(reader)
+                request = await _read(reader)
                 async with self._arrived:
-                    self.got.append(got)
+                    self.got.append(request)
                     self._arrived.notify_all()
                 turn = self.turns[0] if len(self.turns) == 1 else self.turns.pop(0)
-                await self.by_path.get(got.path, turn)(self, got, writer)
+                await self.by_path.get(request.path, turn)(self, request, writer)
         finally:
             self.open -= 1
             self._tasks.discard(task)

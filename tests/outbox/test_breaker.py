@@ -26,10 +26,10 @@ def failing(count: int, breaker: Breaker = Breaker(), now: int = T0) -> Breaker:
 def test_ten_failures_in_a_row_open_it() -> None:
     assert failing(9).state is State.CLOSED
     assert failing(9).after(ok=True, now=T0).failures == 0
-    opened = failing(10)
-    assert (opened.state, opened.probe_at) == (State.OPEN, T0 + 30_000)
-    assert not opened.may_probe(T0 + 29_999)
-    assert opened.may_probe(T0 + 30_000)
+    breaker = failing(10)
+    assert (breaker.state, breaker.probe_at) == (State.OPEN, T0 + 30_000)
+    assert not breaker.may_probe(T0 + 29_999)
+    assert breaker.may_probe(T0 + 30_000)
 
 
 def test_half_of_the_last_twenty_open_it() -> None:
@@ -72,8 +72,8 @@ async def test_a_clock_that_steps_back_does_not_hide_what_others_note(engine: En
 
 
 def test_attempts_that_had_begun_do_not_lengthen_it() -> None:
-    opened = failing(10)
-    assert failing(3, opened, T0 + 5).probe_at == opened.probe_at
+    breaker = failing(10)
+    assert failing(3, breaker, T0 + 5).probe_at == breaker.probe_at
 
 
 def test_five_days_of_nothing_but_failures_are_hopeless() -> None:
@@ -83,8 +83,8 @@ def test_five_days_of_nothing_but_failures_are_hopeless() -> None:
 
 
 def test_it_survives_as_a_document() -> None:
-    opened = failing(12)
-    assert read(opened.json()) == opened._replace(recent=())
+    breaker = failing(12)
+    assert read(breaker.json()) == breaker._replace(recent=())
 
 
 @pytest.mark.parametrize("kind", stores.THREE)
@@ -98,9 +98,9 @@ async def test_processes_share_it_and_one_of_them_probes(kind: str) -> None:
     assert two.due(T0 + 29_000) == []
     later = T0 + 31_000
     assert (one.due(later), two.due(later)) == ([HERE], [HERE])
-    won = await asyncio.gather(one.begin_probe(HERE, later), two.begin_probe(HERE, later))
-    assert sorted(won) == [False, True]
-    winner, other = (one, two) if won[0] else (two, one)
+    winners = await asyncio.gather(one.begin_probe(HERE, later), two.begin_probe(HERE, later))
+    assert sorted(winners) == [False, True]
+    winner, other = (one, two) if winners[0] else (two, one)
     await other.refresh(later + 2_000)
     assert other.due(later + 2_000) == []
     assert (await troubled(store, "acme"))[HERE].state is State.HALF_OPEN
@@ -114,14 +114,14 @@ async def test_processes_share_it_and_one_of_them_probes(kind: str) -> None:
 async def test_an_open_breaker_spends_no_attempts_and_recovers_with_one_probe(
     engine: Engine, endpoints: Endpoints, sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked, here, probes = asyncio.Event(), Destination("acme", sink.url[: -len("/hook")]), list[object]()
+    has_looked, here, probes = asyncio.Event(), Destination("acme", sink.url[: -len("/hook")]), list[object]()
 
     async def down_until_it_is_looked_at(*args: Any) -> None:
         breaker = (await troubled(engine.store)).get(here)
         if breaker is not None and breaker.state is State.HALF_OPEN:
             probes.append(args)
-            await looked.wait()
-        await answer("200 OK" if looked.is_set() else "503 Down")(*args)
+            await has_looked.wait()
+        await answer("200 OK" if has_looked.is_set() else "503 Down")(*args)
 
     monkeypatch.setattr("callsheet.outbox.breaker.FIRST_OPEN_MS", 1_500)
     sink.turns = [down_until_it_is_looked_at]
@@ -137,7 +137,7 @@ async def test_an_open_breaker_spends_no_attempts_and_recovers_with_one_probe(
         untouched = [row.event_id for row in rows if row.attempt_count == 0]
         assert (await troubled(engine.store))[here].state is State.HALF_OPEN
         assert (len(sink.got), len(probes)) == (seen + 1, 1)
-        looked.set()
+        has_looked.set()
         await until(engine, untouched, "delivered")
     assert await troubled(engine.store) == {}
 

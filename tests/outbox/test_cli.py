@@ -29,14 +29,14 @@ def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_endpoints_are_made_rotated_disabled_and_enabled(shop: Shop, keys: str) -> None:
-    made = shop.cli("webhooks", "create", "https://hooks.example.org/x", "--requester", "acme")
-    assert made.stdout.startswith("whsec_")
+    output = shop.cli("webhooks", "create", "https://hooks.example.org/x", "--requester", "acme")
+    assert output.stdout.startswith("whsec_")
     (shown,) = json.loads(shop.cli("webhooks", "endpoints", "--json").stdout)
-    assert made.stdout.strip() not in json.dumps(shown)
+    assert output.stdout.strip() not in json.dumps(shown)
     name = shown["endpoint_id"]
     assert name in shop.cli("webhooks", "endpoints").stdout
-    rotated = json.loads(shop.cli("webhooks", "rotate", name, "--json", "--overlap", "0").stdout)
-    assert len(rotated["secrets"]) == 1
+    rotation = json.loads(shop.cli("webhooks", "rotate", name, "--json", "--overlap", "0").stdout)
+    assert len(rotation["secrets"]) == 1
     assert "disabled" in shop.cli("webhooks", "disable", name).stdout
     assert "disabled (asked)" in shop.cli("webhooks", "endpoints").stdout
     assert "0 events" in shop.cli("webhooks", "enable", name).stdout
@@ -54,7 +54,7 @@ def test_deliveries_are_listed_shown_and_sent_again(shop: Shop) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "said"),
+    ("words", "code", "message"),
     [
         (("show", "no-such"), 1, "no delivery no-such"),
         (("replay",), 2, "--all"),
@@ -66,23 +66,23 @@ def test_deliveries_are_listed_shown_and_sent_again(shop: Shop) -> None:
         (("rotate", "whe_x"), 1, "no endpoint"),
     ],
 )
-def test_what_is_wrong_is_told_in_one_line(shop: Shop, words: tuple[str, ...], code: int, said: str) -> None:
+def test_what_is_wrong_is_told_in_one_line(shop: Shop, words: tuple[str, ...], code: int, message: str) -> None:
     result = shop.cli("webhooks", *words)
-    assert (result.exit_code, said in result.stderr, result.stderr.count("\n")) == (code, True, 1), result.stderr
+    assert (result.exit_code, message in result.stderr, result.stderr.count("\n")) == (code, True, 1), result.stderr
 
 
 def test_a_server_delivers(shop: Shop, start: Start, keys: str) -> None:
     """The whole way: an endpoint by the command line, an event in the store, a server that sends it, a receiver."""
-    got: list[tuple[dict[str, str], bytes]] = []
-    arrived = threading.Event()
+    requests: list[tuple[dict[str, str], bytes]] = []
+    has_arrived = threading.Event()
 
     class Hook(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             body = self.rfile.read(int(self.headers["content-length"]))
-            got.append((dict(self.headers), body))
+            requests.append((dict(self.headers), body))
             self.send_response(204)
             self.end_headers()
-            arrived.set()
+            has_arrived.set()
 
         def log_message(self, *args: object) -> None:
             pass
@@ -90,21 +90,21 @@ def test_a_server_delivers(shop: Shop, start: Start, keys: str) -> None:
     server = HTTPServer(("127.0.0.1", 0), Hook)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     where = f"http://127.0.0.1:{server.server_port}/hook"
-    opened = ("--webhook-http", "--webhook-networks", "127.0.0.0/8", "--webhook-ports", str(server.server_port))
-    made = shop.cli("webhooks", "create", where, "--requester", "acme", "--json", *opened)
-    endpoint = json.loads(made.stdout)
+    flags = ("--webhook-http", "--webhook-networks", "127.0.0.0/8", "--webhook-ports", str(server.server_port))
+    output = shop.cli("webhooks", "create", where, "--requester", "acme", "--json", *flags)
+    endpoint = json.loads(output.stdout)
     program = start(
         "serve",
         "--port",
         str(free_port()),
-        *opened,
+        *flags,
         CALLSHEET_KEYS_FILE=keys,
         CALLSHEET_API_KEY="key-of-the-outbox-tests",
     )
     program.hear("at http://127.0.0.1")
     (event_id,) = shop.ask(lambda engine: add_events(engine, endpoint["endpoint_id"]))
-    assert arrived.wait(60)
-    headers, body = got[0]
+    assert has_arrived.wait(60)
+    headers, body = requests[0]
     assert Receiver([endpoint["secret"]]).verify(headers, body).event_id == event_id
 
     async def delivered(engine: Engine) -> str:

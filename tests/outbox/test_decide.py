@@ -22,14 +22,14 @@ def event(attempts: int = 0, error: str | None = None) -> OutboxEvent:
 def attempts_of(outcome: Outcome, most: int = 40) -> list[tuple[Delivery, int]]:
     """All attempts of an event with which the same happens each time."""
     row = event()
-    found: list[tuple[Delivery, int]] = []
-    while len(found) < most:
-        settled = settlement_of(row, outcome, at_ms=T0, rand=1.0)
-        found.append((settled.status, settled.delay_ms))
-        if settled.status is not Delivery.PENDING:
+    results: list[tuple[Delivery, int]] = []
+    while len(results) < most:
+        settlement = settlement_of(row, outcome, at_ms=T0, rand=1.0)
+        results.append((settlement.status, settlement.delay_ms))
+        if settlement.status is not Delivery.PENDING:
             break
-        row = row._replace(attempt_count=row.attempt_count + 1, error=settled.error)
-    return found
+        row = row._replace(attempt_count=row.attempt_count + 1, error=settlement.error)
+    return results
 
 
 def end_of(status: int) -> tuple[int, Delivery]:
@@ -37,13 +37,13 @@ def end_of(status: int) -> tuple[int, Delivery]:
         return 1, Delivery.DELIVERED
     if status == 410:
         return 1, Delivery.DEAD_LETTER
-    refused = 300 <= status < 500 and status not in {408, 409, 423, 425, 429}
-    return 3 if refused else 20, Delivery.DEAD_LETTER
+    refusal = 300 <= status < 500 and status not in {408, 409, 423, 425, 429}
+    return 3 if refusal else 20, Delivery.DEAD_LETTER
 
 
 def test_every_status_has_its_end() -> None:
-    found = {status: attempts_of(Outcome(status, took_ms=5)) for status in range(100, 600)}
-    assert {s: (len(ends), ends[-1][0]) for s, ends in found.items()} == {s: end_of(s) for s in found}
+    results = {status: attempts_of(Outcome(status, took_ms=5)) for status in range(100, 600)}
+    assert {s: (len(ends), ends[-1][0]) for s, ends in results.items()} == {s: end_of(s) for s in results}
 
 
 @pytest.mark.parametrize("code", ["unreachable", "timeout", "bad_answer", "tls_failed"])
@@ -57,13 +57,13 @@ def test_no_answer_is_tried_again_for_three_days(code: str) -> None:
 def test_a_refusal_between_other_failures_begins_to_count_anew() -> None:
     row = event()
     for status in (404, 404, 503, 404, 404):
-        settled = settlement_of(row, Outcome(status, took_ms=1), at_ms=T0, rand=0.5)
-        assert settled.status is Delivery.PENDING
-        row = row._replace(attempt_count=row.attempt_count + 1, error=settled.error)
+        settlement = settlement_of(row, Outcome(status, took_ms=1), at_ms=T0, rand=0.5)
+        assert settlement.status is Delivery.PENDING
+        row = row._replace(attempt_count=row.attempt_count + 1, error=settlement.error)
     dead = settlement_of(row, Outcome(404, took_ms=1), at_ms=T0, rand=0.5)
     assert (dead.status, log_of(dead.error)["reason"]) == (Delivery.DEAD_LETTER, "refused")
-    replayed = row._replace(attempt_count=0, error=dead.error)
-    assert settlement_of(replayed, Outcome(404, took_ms=1), at_ms=T0, rand=0.5).status is Delivery.PENDING
+    replayed_job = row._replace(attempt_count=0, error=dead.error)
+    assert settlement_of(replayed_job, Outcome(404, took_ms=1), at_ms=T0, rand=0.5).status is Delivery.PENDING
 
 
 def test_retries_are_spread_without_a_peak() -> None:
@@ -93,8 +93,8 @@ def test_a_retry_after_is_read(text: str, expected: int | None) -> None:
 
 def test_a_retry_after_makes_a_wait_longer_and_never_shorter() -> None:
     for wait, expected in ((60_000, 60_000), (1_000, 2_500), (2 * DAY, DAY)):
-        settled = settlement_of(event(), Outcome(429, retry_after_ms=wait), at_ms=T0, rand=0.5)
-        assert settled.delay_ms == expected
+        settlement = settlement_of(event(), Outcome(429, retry_after_ms=wait), at_ms=T0, rand=0.5)
+        assert settlement.delay_ms == expected
 
 
 def test_the_log_keeps_little() -> None:

@@ -29,16 +29,16 @@ async def test_an_event_arrives_signed_as_it_was_written(engine: Engine, endpoin
     body = '{"event_id": "x",  "text":"é \\u2028"}'
     async with delivering(engine, endpoints):
         (event_id,) = await add_events(engine, sink.url, body=body)
-        (got,) = await sink.until(1)
+        (request,) = await sink.until(1)
         (row,) = await until(engine, [event_id], "delivered")
-    assert got.body == body.encode()
-    assert got.headers["content-type"] == "application/json"
-    assert got.headers["accept-encoding"] == "identity"
-    assert (got.headers["webhook-id"], got.headers["webhook-attempt"]) == (event_id, "1")
+    assert request.body == body.encode()
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["accept-encoding"] == "identity"
+    assert (request.headers["webhook-id"], request.headers["webhook-attempt"]) == (event_id, "1")
     assert row.attempt_count == 1
     assert log_of(row.error)["response"] == "ok"
     assert attempts_in(row.error)[0]["timing"] == "under_1s"
-    Receiver([secret], check_event_id=False).verify(got.headers, got.body)
+    Receiver([secret], check_event_id=False).verify(request.headers, request.body)
 
 
 @pytest.mark.parametrize("kind", stores.THREE)
@@ -47,21 +47,21 @@ async def test_a_retry_has_the_same_id_and_bytes_and_a_nonce_of_its_own(kind: st
     engine = Engine.from_url(stores.fresh_url(kind))
     await engine.store.migrate()
     async with engine:
-        found = endpoints_of(engine.store)
-        _, secret = await found.new_own_secret("acme")
-        async with delivering(engine, found):
+        endpoint_registry = endpoints_of(engine.store)
+        _, secret = await endpoint_registry.new_own_secret("acme")
+        async with delivering(engine, endpoint_registry):
             (event_id,) = await add_events(engine, sink.url)
             for attempts in (1, 2):
                 await sink.until(attempts)
                 await _make_due(engine, event_id)
             (row,) = await until(engine, [event_id], "delivered")
     assert sink.ids() == [event_id] * 3
-    assert len({got.body for got in sink.got}) == 1
-    assert len({got.headers["x-euterpe-nonce"] for got in sink.got}) == 3
-    assert [got.headers["webhook-attempt"] for got in sink.got] == ["1", "2", "3"]
+    assert len({request.body for request in sink.got}) == 1
+    assert len({request.headers["x-euterpe-nonce"] for request in sink.got}) == 3
+    assert [request.headers["webhook-attempt"] for request in sink.got] == ["1", "2", "3"]
     assert [entry.get("status") for entry in attempts_in(row.error)] == [503, 500, 200]
     receiver = Receiver([secret])
-    assert {receiver.verify(got.headers, got.body).event_id for got in sink.got} == {event_id}
+    assert {receiver.verify(request.headers, request.body).event_id for request in sink.got} == {event_id}
 
 
 async def _make_due(engine: Engine, event_id: str) -> None:
@@ -108,14 +108,14 @@ async def test_both_secrets_sign_during_a_rotation_and_the_old_one_ends(
     _, new = await endpoints.rotate(endpoint.endpoint_id, "acme")
     async with delivering(engine, endpoints):
         await until(engine, await add_events(engine, endpoint.endpoint_id), "delivered")
-    got = sink.got[0]
-    assert len(got.headers["x-euterpe-signature"].split(",")) == 2
-    assert len(got.headers["webhook-signature"].split(" ")) == 2
+    request = sink.got[0]
+    assert len(request.headers["x-euterpe-signature"].split(",")) == 2
+    assert len(request.headers["webhook-signature"].split(" ")) == 2
     for secret in (old, new):
-        Receiver([secret]).verify(got.headers, got.body)
-    rotated = await endpoints.get(endpoint.endpoint_id, "acme")
+        Receiver([secret]).verify(request.headers, request.body)
+    rotation = await endpoints.get(endpoint.endpoint_id, "acme")
     later = await engine.store.now() + 24 * 3_600_000 + 1
-    assert [len(await endpoints.open(rotated, at)) for at in (later - 1000 * 60, later)] == [2, 1]
+    assert [len(await endpoints.open(rotation, at)) for at in (later - 1000 * 60, later)] == [2, 1]
     gone, _ = await endpoints.rotate(endpoint.endpoint_id, "acme", overlap_ms=0)
     assert len(gone.good(await engine.store.now())) == 1
 
@@ -258,8 +258,8 @@ async def test_keys_that_cannot_be_opened_postpone_and_spend_nothing(engine: Eng
     await endpoints_of(engine.store).new_own_secret("acme")
     other = endpoints_of(engine.store)  # another keyring
     (event_id,) = await add_events(engine, sink.url)
-    attempted = await Attempts(other, GuardedClient(RULES)).make(await event(engine, event_id))
-    assert (attempted.outcome, attempted.settlement.counts, attempted.settlement.delay_ms) == (None, False, 5_000)
+    attempt = await Attempts(other, GuardedClient(RULES)).make(await event(engine, event_id))
+    assert (attempt.outcome, attempt.settlement.counts, attempt.settlement.delay_ms) == (None, False, 5_000)
 
 
 async def test_secrets_are_in_no_document_in_the_clear(engine: Engine, endpoints: Endpoints, sink: Sink) -> None:

@@ -28,8 +28,8 @@ async def test_a_move_and_its_event_are_one_and_the_event_knows_its_place(
     ]
     async with delivering(engine, endpoints):
         await until(engine, [event.event_id], "delivered")
-    (got,) = sink.got
-    body = Receiver([secret]).verify(got.headers, got.body).body
+    (request,) = sink.got
+    body = Receiver([secret]).verify(request.headers, request.body).body
     assert body == json.loads(event.body)
     assert body["sequence"] == (await engine.get(job.job_id)).event_seq
     assert (body["type"], body["outputs"], body["job_id"]) == ("job.succeeded", ["a.mp4"], job.job_id)

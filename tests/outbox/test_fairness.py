@@ -21,13 +21,15 @@ OTHER = Destination("u", "a")
 
 async def test_many_that_hang_do_not_keep_out_those_that_answer(engine: Engine) -> None:
     """Eight strangers that never answer, each with a backlog, of two requesters; two that are known to be quick."""
-    found = endpoints_of(engine.store)
+    endpoint_registry = endpoints_of(engine.store)
     for name in ("acme", "other"):
-        await found.new_own_secret(name)
+        await endpoint_registry.new_own_secret(name)
     async with AsyncExitStack() as stack:
         hanging = [await stack.enter_async_context(Sink(silent)) for _ in range(8)]
         well = [await stack.enter_async_context(Sink()) for _ in range(2)]
-        async with delivering(engine, found, limits=QUICK._replace(deadline_s=3600), drain_s=0.1) as deliveries:
+        async with delivering(
+            engine, endpoint_registry, limits=QUICK._replace(deadline_s=3600), drain_s=0.1
+        ) as deliveries:
             for sink, name in zip(well, ("acme", "other"), strict=True):
                 await until(engine, await add_events(engine, sink.url, requester_id=name), "delivered")
             for sink, name in zip(hanging, ("acme", "other") * 4, strict=True):
@@ -47,18 +49,18 @@ async def test_healthy_endpoints_do_not_wait_for_a_slow_one(kind: str) -> None:
     """The slow one answers nothing until all of the others have what is theirs, whatever lies before it in the line."""
     gate = asyncio.Event()
 
-    async def slow(sink: Sink, got: Got, writer: asyncio.StreamWriter) -> None:
+    async def slow(sink: Sink, request: Got, writer: asyncio.StreamWriter) -> None:
         await gate.wait()
-        await answer()(sink, got, writer)
+        await answer()(sink, request, writer)
 
     engine = Engine.from_url(stores.fresh_url(kind))
     await engine.store.migrate()
     async with engine, Sink(slow) as stuck, Sink() as quick, Sink() as second:
-        found = endpoints_of(engine.store)
+        endpoint_registry = endpoints_of(engine.store)
         for name in ("acme", "other"):
-            await found.new_own_secret(name)
+            await endpoint_registry.new_own_secret(name)
         await add_events(engine, *[stuck.url] * 100)
-        async with delivering(engine, found, limits=QUICK._replace(deadline_s=3600)):
+        async with delivering(engine, endpoint_registry, limits=QUICK._replace(deadline_s=3600)):
             await stuck.until(1)
             mine = await add_events(engine, *[quick.url] * 40)
             theirs = await add_events(engine, *[second.url] * 20, requester_id="other")
@@ -71,15 +73,15 @@ async def test_healthy_endpoints_do_not_wait_for_a_slow_one(kind: str) -> None:
 
 def together(count: int) -> tuple[Behave, asyncio.Event]:
     """A receiver that answers nothing until so many requests are open at once; then it answers all."""
-    met = asyncio.Event()
+    they_met = asyncio.Event()
 
-    async def behave(sink: Sink, got: Got, writer: asyncio.StreamWriter) -> None:
+    async def behave(sink: Sink, request: Got, writer: asyncio.StreamWriter) -> None:
         if sink.open >= count:
-            met.set()
-        await met.wait()
-        await answer()(sink, got, writer)
+            they_met.set()
+        await they_met.wait()
+        await answer()(sink, request, writer)
 
-    return behave, met
+    return behave, they_met
 
 
 @pytest.mark.parametrize("kind", stores.THREE)
@@ -88,10 +90,10 @@ async def test_one_requester_has_all_five_slots_when_nobody_else_waits(kind: str
     engine = Engine.from_url(stores.fresh_url(kind))
     await engine.store.migrate()
     async with engine, Sink(behave) as sink:
-        found = endpoints_of(engine.store)
-        await found.new_own_secret("acme")
+        endpoint_registry = endpoints_of(engine.store)
+        await endpoint_registry.new_own_secret("acme")
         ids = await add_events(engine, *[sink.url] * 12)
-        async with delivering(engine, found, limits=QUICK._replace(deadline_s=3600)):
+        async with delivering(engine, endpoint_registry, limits=QUICK._replace(deadline_s=3600)):
             await until(engine, ids, "delivered")
     assert sink.most_open == 5, "and no more than the five"
     assert sorted(sink.ids()) == sorted(ids), "each came once"
@@ -100,12 +102,12 @@ async def test_one_requester_has_all_five_slots_when_nobody_else_waits(kind: str
 @pytest.mark.parametrize("whose", ["acme", "other"])
 async def test_what_is_borrowed_goes_back_as_soon_as_others_wait(engine: Engine, whose: str) -> None:
     """The first receiver never answers, and holds all slots; what is broken off spends no attempt."""
-    found = endpoints_of(engine.store)
+    endpoint_registry = endpoints_of(engine.store)
     for name in ("acme", "other"):
-        await found.new_own_secret(name)
+        await endpoint_registry.new_own_secret(name)
     async with Sink(silent) as stuck, Sink() as well:
         held = await add_events(engine, *[stuck.url] * 20)
-        async with delivering(engine, found, limits=QUICK._replace(deadline_s=3600), drain_s=0.1):
+        async with delivering(engine, endpoint_registry, limits=QUICK._replace(deadline_s=3600), drain_s=0.1):
             await stuck.until(5)
             theirs = await add_events(engine, *[well.url] * 8, requester_id=whose)
             await until(engine, theirs, "delivered")

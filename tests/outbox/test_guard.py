@@ -125,18 +125,18 @@ async def test_one_inner_address_among_public_ones_refuses_the_name() -> None:
 
 async def test_a_name_that_changes_its_mind_reaches_nothing_inside(sink: Sink) -> None:
     """Each query answers otherwise: what was judged is what is connected to, and each attempt asks anew."""
-    asked: list[str] = []
+    requests: list[str] = []
 
     async def rebinding(host: str, port: int) -> list[str]:
-        asked.append(host)
-        return ["203.0.113.1" if len(asked) % 2 else "127.0.0.1"]
+        requests.append(host)
+        return ["203.0.113.1" if len(requests) % 2 else "127.0.0.1"]
 
     documentation = ipaddress.ip_network("203.0.113.0/24")  # stands for the public internet, and goes nowhere
     outlet = GuardedClient(Rules(http=True, networks=(documentation,), any_port=True), QUICK, resolve=rebinding)
     for _ in range(4):
         with pytest.raises(Exception, match=r"no connection|not public"):
             await outlet.post(f"http://rebinding.example:{sink.port}/", b"{}", {})
-    assert (len(asked), sink.connections) == (4, 0)
+    assert (len(requests), sink.connections) == (4, 0)
 
 
 async def test_a_connection_that_ended_up_elsewhere_is_cut_before_a_byte_is_sent(
@@ -169,20 +169,20 @@ async def test_a_blocked_target_looks_like_a_closed_port_to_the_tenant(engine: E
     for where, rule, resolver in ((url, RULES, None), ("https://intranet.example/", Rules(), inner)):
         (event_id,) = await add_events(engine, where)
         attempts = Attempts(endpoints, GuardedClient(rule, CALM, resolve=resolver))
-        attempted = await attempts.make(await event(engine, event_id))
-        entry = attempts_in(attempted.settlement.error)[0]
-        logs.append({**entry, "at_ms": 0, "response": "response" in (attempted.settlement.error or "")})
+        attempt = await attempts.make(await event(engine, event_id))
+        entry = attempts_in(attempt.settlement.error)[0]
+        logs.append({**entry, "at_ms": 0, "response": "response" in (attempt.settlement.error or "")})
     assert logs[0] == logs[1]
     assert logs[0]["code"] == "unreachable"
 
 
 async def test_tls_is_checked_against_the_name_and_not_the_address(tmp_path: Path) -> None:
-    made = certificate(tmp_path, "hooks.example")
+    own_certificate = certificate(tmp_path, "hooks.example")
     server_side = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server_side.load_cert_chain(made.chain, made.key)
+    server_side.load_cert_chain(own_certificate.chain, own_certificate.key)
     names: list[str | None] = []
     server_side.sni_callback = lambda _sock, name, _context: names.append(name)
-    trusting = ssl.create_default_context(cafile=str(made.chain))
+    trusting = ssl.create_default_context(cafile=str(own_certificate.chain))
     sink = Sink(answer())
     server = await asyncio.start_server(sink._serve, "127.0.0.1", 0, ssl=server_side)
     sink._tasks = set()

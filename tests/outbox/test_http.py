@@ -32,29 +32,29 @@ async def live() -> AsyncIterator[Live]:
 
 def endpoints(live: Live) -> Endpoints:
     """The same endpoints, which may go to loopback."""
-    found: Endpoints = live.state.parts[Endpoints]
-    found.rules = RULES
-    return found
+    endpoint_registry: Endpoints = live.state.parts[Endpoints]
+    endpoint_registry.rules = RULES
+    return endpoint_registry
 
 
 async def test_an_endpoint_lives_and_its_secret_is_shown_once(live: Live) -> None:
-    made = await live.client.post("/v1/webhooks/endpoints", json={**HOOK, "description": "ours"})
-    assert (made.status_code, made.headers["cache-control"]) == (201, "no-store")
-    body = made.json()
+    response = await live.client.post("/v1/webhooks/endpoints", json={**HOOK, "description": "ours"})
+    assert (response.status_code, response.headers["cache-control"]) == (201, "no-store")
+    body = response.json()
     path = f"/v1/webhooks/endpoints/{body['endpoint_id']}"
     assert body["secret"].startswith("whsec_")
     assert (body["health"]["state"], body["description"]) == ("closed", "ours")
     read = await live.client.get(path)
-    listed = await live.client.get("/v1/webhooks/endpoints")
-    for text in (read.text, listed.text):
+    listing = await live.client.get("/v1/webhooks/endpoints")
+    for text in (read.text, listing.text):
         assert body["secret"] not in text
         assert "sealed" not in text
-    assert listed.json()["endpoints"] == [read.json()]
-    changed = await live.client.patch(path, json={"url": "https://hooks.example.org/y"})
-    assert changed.json()["url"] == "https://hooks.example.org/y"
-    rotated = (await live.client.post(f"{path}/rotate")).json()
-    assert rotated["secret"] not in ("", body["secret"])
-    assert [s["expires_at"] is None for s in rotated["secrets"]] == [True, False]
+    assert listing.json()["endpoints"] == [read.json()]
+    changes = await live.client.patch(path, json={"url": "https://hooks.example.org/y"})
+    assert changes.json()["url"] == "https://hooks.example.org/y"
+    rotation = (await live.client.post(f"{path}/rotate")).json()
+    assert rotation["secret"] not in ("", body["secret"])
+    assert [s["expires_at"] is None for s in rotation["secrets"]] == [True, False]
     assert (await live.client.post(f"{path}/disable")).json()["disabled_reason"] == "asked"
     assert (await live.client.post(f"{path}/enable")).json()["disabled_at"] is None
     assert (await live.client.delete(path)).status_code == 204
@@ -70,8 +70,8 @@ async def test_a_target_that_is_not_allowed_is_refused_with_its_reason(live: Liv
 
 async def test_bad_bodies_are_told(live: Live) -> None:
     for body in ({}, {"url": 5}, {**HOOK, "more": 1}, {"url": "a\x00b"}):
-        answered = await live.client.post("/v1/webhooks/endpoints", json=body)
-        assert (answered.status_code, answered.json()["code"]) in {(422, "validation_failed"), (422, "invalid_target")}
+        response = await live.client.post("/v1/webhooks/endpoints", json=body)
+        assert (response.status_code, response.json()["code"]) in {(422, "validation_failed"), (422, "invalid_target")}
     for body in ({"rate": 0}, {"limit": 0}, {"status": "pending"}, {"created_from": -1}):
         problem(await live.client.post("/v1/webhooks/deliveries/replay", json=body), 422, "validation_failed")
     problem(await live.client.get("/v1/webhooks/deliveries?status=lost"), 422, "validation_failed")
@@ -84,15 +84,15 @@ async def test_a_server_without_keys_says_what_to_set() -> None:
     async with serving(stores.fresh_url("sqlite"), routers=ROUTERS) as live:
         problem(await live.client.post("/v1/webhooks/endpoints", json=HOOK), 503, "webhooks_off")
         live.state.parts[Endpoints] = Endpoints(live.engine.store, sealer_from({}))
-        told = problem(await live.client.post("/v1/webhooks/endpoints", json=HOOK), 503, "no_keyring")
-        assert "CALLSHEET_KEYS_FILE" in told["detail"]
+        details = problem(await live.client.post("/v1/webhooks/endpoints", json=HOOK), 503, "no_keyring")
+        assert "CALLSHEET_KEYS_FILE" in details["detail"]
 
 
 async def test_deliveries_are_listed_read_and_sent_again(live: Live, sink: Sink) -> None:
     sink.turns = [answer("410 Gone", b"go away"), answer()]
-    found = endpoints(live)
-    await found.new_own_secret("acme")
-    async with delivering(live.engine, found):
+    endpoint_registry = endpoints(live)
+    await endpoint_registry.new_own_secret("acme")
+    async with delivering(live.engine, endpoint_registry):
         (dead,) = await add_events(live.engine, sink.url)
         await until(live.engine, [dead], "dead_letter")
         (good,) = await add_events(live.engine, sink.url)
@@ -105,8 +105,8 @@ async def test_deliveries_are_listed_read_and_sent_again(live: Live, sink: Sink)
         assert (one["reason"], one["response"], one["log"][0]["status"]) == ("gone", "go away", 410)
         assert one["body"]["event_id"] == dead
         for query in ("status=dead_letter", f"job_id={one['job_id']}"):
-            listed = (await live.client.get(f"/v1/webhooks/deliveries?{query}")).json()["deliveries"]
-            assert [d["event_id"] for d in listed] == [dead]
+            listing = (await live.client.get(f"/v1/webhooks/deliveries?{query}")).json()["deliveries"]
+            assert [d["event_id"] for d in listing] == [dead]
         again = await live.client.post(f"/v1/webhooks/deliveries/{dead}/replay")
         assert again.status_code == 202
         await until(live.engine, [dead], "delivered")
@@ -128,24 +128,24 @@ async def test_many_are_sent_again_at_a_rate_and_asking_twice_is_asking_once(liv
     waits = [d["next_attempt_at"] for d in (await live.client.get("/v1/webhooks/deliveries")).json()["deliveries"]]
     steps = {a - b for a, b in itertools.pairwise(waits)}
     assert steps == {20}
-    found = endpoints(live)
-    await found.new_own_secret("acme")
-    async with delivering(live.engine, found):
+    endpoint_registry = endpoints(live)
+    await endpoint_registry.new_own_secret("acme")
+    async with delivering(live.engine, endpoint_registry):
         await until(live.engine, ids, "delivered")
     assert sorted(sink.ids()) == sorted(ids)
 
 
 async def test_enabling_sends_what_came_meanwhile(live: Live, sink: Sink) -> None:
-    found = endpoints(live)
-    endpoint, _ = await found.create("acme", sink.url)
+    endpoint_registry = endpoints(live)
+    endpoint, _ = await endpoint_registry.create("acme", sink.url)
     path = f"/v1/webhooks/endpoints/{endpoint.endpoint_id}"
     await live.client.post(f"{path}/disable")
-    async with delivering(live.engine, found):
+    async with delivering(live.engine, endpoint_registry):
         ids = await add_events(live.engine, *[endpoint.endpoint_id] * 5)
         await until(live.engine, ids, "dead_letter")
     assert not sink.got
     await live.client.post(f"{path}/enable", json={"rate": 1000})
-    async with delivering(live.engine, found):
+    async with delivering(live.engine, endpoint_registry):
         await until(live.engine, ids, "delivered")
 
 
@@ -166,7 +166,7 @@ async def test_another_tenant_finds_nothing_behind_any_route(live: Live, sink: S
     await mine.post("/v1/webhooks/secret")
     (event_id,) = await add_events(live.engine, sink.url)
     one, event = f"/v1/webhooks/endpoints/{endpoint['endpoint_id']}", f"/v1/webhooks/deliveries/{event_id}"
-    asked: list[tuple[str, str, dict[str, Any] | None, str]] = [
+    requests: list[tuple[str, str, dict[str, Any] | None, str]] = [
         ("GET", one, None, "endpoint_not_found"),
         ("PATCH", one, {"url": HOOK["url"]}, "endpoint_not_found"),
         ("DELETE", one, None, "endpoint_not_found"),
@@ -177,7 +177,7 @@ async def test_another_tenant_finds_nothing_behind_any_route(live: Live, sink: S
         ("GET", event, None, "delivery_not_found"),
         ("POST", f"{event}/replay", None, "delivery_not_found"),
     ]
-    for method, path, body, code in asked:
+    for method, path, body, code in requests:
         problem(await theirs.request(method, path, json=body), 404, code)
     assert (await theirs.get("/v1/webhooks/endpoints")).json() == {"endpoints": []}
     assert (await theirs.get("/v1/webhooks/deliveries")).json() == {"deliveries": [], "next": None}
@@ -205,11 +205,11 @@ async def test_every_route_asks_for_a_key_and_a_scope(live: Live) -> None:
 
 
 async def test_of_two_changes_at_once_one_is_told_to_try_again(live: Live) -> None:
-    found: Endpoints = live.state.parts[Endpoints]
-    endpoint, _ = await found.create("acme", HOOK["url"])
-    await found.change(endpoint.endpoint_id, "acme", description="first")
+    endpoint_registry: Endpoints = live.state.parts[Endpoints]
+    endpoint, _ = await endpoint_registry.create("acme", HOOK["url"])
+    await endpoint_registry.change(endpoint.endpoint_id, "acme", description="first")
     with pytest.raises(DocumentConflict):
-        await found._save(endpoint._replace(description="second"))
+        await endpoint_registry._save(endpoint._replace(description="second"))
 
 
 async def test_there_is_a_limit_to_endpoints(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,17 +35,17 @@ async def test_a_deliverer_that_is_killed_loses_nothing_and_changes_nothing(kind
     """Killed in the middle of attempts; the next one sends them again, the same in id and body."""
     held = asyncio.Event()
 
-    async def stuck(sink: Sink, got: Got, writer: asyncio.StreamWriter) -> None:
+    async def stuck(sink: Sink, request: Got, writer: asyncio.StreamWriter) -> None:
         if not held.is_set():
             await asyncio.sleep(3600)
-        await answer()(sink, got, writer)
+        await answer()(sink, request, writer)
 
     url, keys = stores.fresh_url(kind), first_keys().text()
     engine = Engine.from_url(url)
     await engine.store.migrate()
     async with engine, Sink(answer(), answer(), answer(), stuck) as sink:
-        found = Endpoints(engine.store, VaultSealer(LocalKeyring.from_text(keys)), RULES)
-        await found.new_own_secret("acme")
+        endpoint_registry = Endpoints(engine.store, VaultSealer(LocalKeyring.from_text(keys)), RULES)
+        await endpoint_registry.new_own_secret("acme")
         ids = await add_events(engine, *[sink.url] * 25)
         first = start(url, keys)
         await sink.until(4, 60)
@@ -61,10 +61,10 @@ async def test_a_deliverer_that_is_killed_loses_nothing_and_changes_nothing(kind
         for process in (first, second):
             assert process.stdout is not None
             process.stdout.close()
-    sent: dict[str, set[bytes]] = defaultdict(set)
-    for got in sink.got:
-        sent[got.event_id].add(got.body)
-    assert set(sent) == set(ids)
-    assert all(len(bodies) == 1 for bodies in sent.values())
+    bodies_of: dict[str, set[bytes]] = defaultdict(set)
+    for request in sink.got:
+        bodies_of[request.event_id].add(request.body)
+    assert set(bodies_of) == set(ids)
+    assert all(len(bodies) == 1 for bodies in bodies_of.values())
     assert len(sink.got) > len(ids)
-    assert {row.body.encode() for row in rows} == {body for bodies in sent.values() for body in bodies}
+    assert {row.body.encode() for row in rows} == {body for bodies in bodies_of.values() for body in bodies}

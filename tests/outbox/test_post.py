@@ -30,10 +30,10 @@ async def post(sink: Sink, *turns: Behave, limits: Limits = CALM) -> object:
 
 async def test_one_that_never_accepts_ends_at_the_deadline() -> None:
     async with never_accepts() as url:
-        begun = time.monotonic()
+        start = time.monotonic()
         with pytest.raises(Unreachable):
             await posted(url, QUICK)
-        assert 0.4 < time.monotonic() - begun < within(1.5)
+        assert 0.4 < time.monotonic() - start < within(1.5)
 
 
 @pytest.mark.parametrize(
@@ -48,25 +48,25 @@ async def test_one_that_never_accepts_ends_at_the_deadline() -> None:
     ids=["no head", "drips its head", "drips its body", "drips chunks", "goes on with 100"],
 )
 async def test_one_deadline_holds_for_the_whole_answer(sink: Sink, turn: Behave) -> None:
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(NoAnswer):
         await post(sink, turn, limits=QUICK)
-    assert 0.4 < time.monotonic() - begun < within(1.5)
+    assert 0.4 < time.monotonic() - start < within(1.5)
 
 
 async def test_an_endless_body_is_cut_off_and_fills_no_memory(sink: Sink) -> None:
     block = b"x" * 65_536
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     for head in (b"Content-Length: 10000000000\r\n\r\n", b"\r\n"):
-        found = await post(sink, raw(OK + head, block, times=160_000), limits=Limits(deadline_s=10))
-        assert (found.status, len(found.body)) == (200, 1024)  # type: ignore[attr-defined]
+        outcome = await post(sink, raw(OK + head, block, times=160_000), limits=Limits(deadline_s=10))
+        assert (outcome.status, len(outcome.body)) == (200, 1024)  # type: ignore[attr-defined]
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 8 * 1024
 
 
 async def test_nothing_is_unpacked(sink: Sink) -> None:
     bomb = gzip.compress(b"\0" * 50_000_000)
-    found = await post(sink, answer(body=bomb, Content_Encoding="gzip"))
-    assert found.body == bomb[:1024]  # type: ignore[attr-defined]
+    outcome = await post(sink, answer(body=bomb, Content_Encoding="gzip"))
+    assert outcome.body == bomb[:1024]  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ async def test_a_closed_port_and_an_inner_address_are_told_the_same_way(sink: Si
     """Both are `unreachable` to a tenant: see test_guard for the inner address, attempt.py for the word."""
     async with Sink() as closed:
         url = closed.url
-    with pytest.raises(Unreachable) as told:
+    with pytest.raises(Unreachable) as excinfo:
         await posted(url, CALM)
-    assert isinstance(told.value, PostFailed)
-    assert "127.0.0.1" not in str(told.value)
+    assert isinstance(excinfo.value, PostFailed)
+    assert "127.0.0.1" not in str(excinfo.value)
 
 
 async def test_proxies_of_the_environment_are_not_used(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,5 +124,5 @@ async def test_the_next_address_is_tried_when_one_is_closed(sink: Sink) -> None:
     async def resolve(host: str, port: int) -> list[str]:
         return ["127.0.0.9", "::1", "127.0.0.1"]
 
-    found = await GuardedClient(RULES, CALM, resolve=resolve).post(f"http://hooks.example:{sink.port}/", b"{}", {})
-    assert found.status == 200
+    outcome = await GuardedClient(RULES, CALM, resolve=resolve).post(f"http://hooks.example:{sink.port}/", b"{}", {})
+    assert outcome.status == 200

@@ -49,8 +49,8 @@ def standard_webhooks(secret: str, headers: dict[str, str], body: bytes) -> bool
 
 
 def test_what_was_signed_is_verified() -> None:
-    got = receiver().verify({name.upper(): value for name, value in signed().items()}, BODY)
-    assert (got.event_id, got.attempt, got.body["status"], got.raw) == ("evt_1", 2, "succeeded", BODY)
+    event = receiver().verify({name.upper(): value for name, value in signed().items()}, BODY)
+    assert (event.event_id, event.attempt, event.body["status"], event.raw) == ("evt_1", 2, "succeeded", BODY)
 
 
 def test_any_byte_that_is_flipped_in_any_field_is_refused() -> None:
@@ -59,9 +59,9 @@ def test_any_byte_that_is_flipped_in_any_field_is_refused() -> None:
         text = headers[f"x-euterpe-{name}"]
         for place in range(len(text)):
             for bit in (1, 2, 16):
-                flipped = text[:place] + chr(ord(text[place]) ^ bit) + text[place + 1 :]
+                flipped_text = text[:place] + chr(ord(text[place]) ^ bit) + text[place + 1 :]
                 with pytest.raises(NotVerified):
-                    receiver().verify({**headers, f"x-euterpe-{name}": flipped}, BODY)
+                    receiver().verify({**headers, f"x-euterpe-{name}": flipped_text}, BODY)
     for place in range(len(BODY)):
         flipped_body = BODY[:place] + bytes([BODY[place] ^ 1]) + BODY[place + 1 :]
         with pytest.raises(NotVerified):
@@ -69,8 +69,8 @@ def test_any_byte_that_is_flipped_in_any_field_is_refused() -> None:
     for name in ("webhook-id", "webhook-timestamp"):
         for place in range(len(headers[name])):
             text = headers[name]
-            changed = text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :]
-            assert not standard_webhooks(SECRET, {**headers, name: changed}, BODY)
+            changes = text[:place] + chr(ord(text[place]) ^ 1) + text[place + 1 :]
+            assert not standard_webhooks(SECRET, {**headers, name: changes}, BODY)
 
 
 @pytest.mark.parametrize("name", ["signature", "timestamp", "nonce", "event-id"])
@@ -124,16 +124,16 @@ def test_what_was_seen_is_forgotten_after_its_time(tmp_path: Path) -> None:
     now = [0.0]
     with sqlite3.connect(tmp_path / "seen.db") as connection:
         connection.execute(SQL)
-    kept: list[Seen] = [
+    kept_rows: list[Seen] = [
         MemorySeen(2, clock=lambda: now[0]),
         SqlSeen(lambda: sqlite3.connect(tmp_path / "seen.db"), clock=lambda: now[0]),
     ]
-    for seen in kept:
+    for seen in kept_rows:
         now[0] = 0
         assert [seen.add("a", 10), seen.add("a", 10)] == [True, False]
         now[0] = 11
         assert seen.add("a", 10)
-    assert [kept[0].add(name, 10) for name in "bca"] == [True, True, True]  # two are kept: `a` had to go
+    assert [kept_rows[0].add(name, 10) for name in "bca"] == [True, True, True]  # two are kept: `a` had to go
 
 
 def test_old_and_new_secrets_both_verify_while_they_change() -> None:
@@ -154,32 +154,32 @@ def test_an_id_that_could_be_misread_is_not_signed(event_id: str) -> None:
 
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_x", "abc", "whsec_" + base64.b64encode(b"short").decode()])
 def test_a_weak_secret_is_refused_and_not_shown(secret: str) -> None:
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as excinfo:
         key_of(secret)
-    assert not secret.removeprefix("whsec_") or secret not in str(told.value)
+    assert not secret.removeprefix("whsec_") or secret not in str(excinfo.value)
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[v["headers"]["webhook-id"] for v in VECTORS])
 def test_the_vectors_of_the_guide_hold(vector: dict[str, Any]) -> None:
     body = vector["body"].encode()
-    got = receiver(vector["secret"], now=vector["now_s"]).verify(vector["headers"], body)
-    assert got.event_id == vector["headers"]["webhook-id"]
+    event = receiver(vector["secret"], now=vector["now_s"]).verify(vector["headers"], body)
+    assert event.event_id == vector["headers"]["webhook-id"]
     assert standard_webhooks(vector["secret"], vector["headers"], body)
 
 
 def test_node_verifies_them_too_and_refuses_what_was_changed() -> None:
-    changed = [
+    changes = [
         {**v, "headers": {**v["headers"], f"x-euterpe-{name}": v["headers"][f"x-euterpe-{name}"] + "0"}}
         for v in VECTORS[:1]
         for name in ("timestamp", "nonce", "event-id", "signature")
     ]
     late = [{**VECTORS[0], "now_s": VECTORS[0]["now_s"] + 600}]
     script = ROOT / "examples" / "verify_webhook.mjs"
-    text = json.dumps([*VECTORS, *changed, *late])
-    done = subprocess.run([node()[0], script], input=text, capture_output=True, text=True, timeout=30, check=True)
-    ids, refused = json.loads(done.stdout)[: len(VECTORS)], json.loads(done.stdout)[len(VECTORS) :]
+    text = json.dumps([*VECTORS, *changes, *late])
+    process = subprocess.run([node()[0], script], input=text, capture_output=True, text=True, timeout=30, check=True)
+    ids, refusal = json.loads(process.stdout)[: len(VECTORS)], json.loads(process.stdout)[len(VECTORS) :]
     assert ids == [v["headers"]["webhook-id"] for v in VECTORS]
-    assert all("refused" in answer for answer in refused), refused
+    assert all("refused" in answer for answer in refusal), refusal
 
 
 def _load(name: str) -> Any:

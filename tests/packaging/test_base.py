@@ -29,8 +29,8 @@ def run(*command: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
 
 def installed(python: Path, *what: str) -> None:
     where = [*INSTALL, "--python", python] if INSTALL[0] == "uv" else [*INSTALL, python, "install", "--quiet"]
-    done = run(*where, *what)
-    assert done.returncode == 0, done.stderr
+    process = run(*where, *what)
+    assert process.returncode == 0, process.stderr
 
 
 class Base:
@@ -67,16 +67,16 @@ def test_the_base_is_light(base: Base) -> None:
 def test_the_first_code_of_the_readme_runs_on_the_base(base: Base, tmp_path: Path) -> None:
     code = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text("utf-8"), re.DOTALL)[0]
     (tmp_path / "jobs.py").write_text(code, "utf-8")
-    done = run(base.python, "jobs.py", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == "{'width': 640}\n"
+    process = run(base.python, "jobs.py", cwd=tmp_path)
+    assert process.returncode == 0, process.stderr
+    assert process.stdout == "{'width': 640}\n"
 
 
 def test_an_app_is_imported_without_what_it_may_never_need(base: Base) -> None:
     code = "import sys, callsheet; callsheet.Callsheet; print(*sys.modules)"
-    loaded = set(run(base.python, "-c", code).stdout.split())
-    assert "callsheet.app" in loaded
-    assert loaded & NEVER_NEEDED == set()
+    loaded_modules = set(run(base.python, "-c", code).stdout.split())
+    assert "callsheet.app" in loaded_modules
+    assert loaded_modules & NEVER_NEEDED == set()
 
 
 @pytest.mark.parametrize(
@@ -94,13 +94,13 @@ def test_an_app_is_imported_without_what_it_may_never_need(base: Base) -> None:
     ],
 )
 def test_a_command_runs_on_the_base(base: Base, words: str) -> None:
-    done = base.callsheet("migrate", "--database-url", "sqlite:///base.db")
-    assert done.returncode == 0, done.stderr
+    result = base.callsheet("migrate", "--database-url", "sqlite:///base.db")
+    assert result.returncode == 0, result.stderr
     store = [] if "--help" in words else ["--database-url", "sqlite:///base.db"]
-    done = base.callsheet(*words.split(), *store)
-    assert "Traceback" not in done.stdout + done.stderr
-    assert "No module named" not in done.stdout + done.stderr
-    assert done.returncode == 0, done.stdout + done.stderr
+    result = base.callsheet(*words.split(), *store)
+    assert "Traceback" not in result.stdout + result.stderr
+    assert "No module named" not in result.stdout + result.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ def test_a_command_runs_on_the_base(base: Base, words: str) -> None:
     ],
 )
 def test_a_missing_extra_is_named(base: Base, words: str, extra: str) -> None:
-    done = base.callsheet(*words.split())
-    assert done.returncode == 1, done.stdout + done.stderr
-    assert f"pip install 'callsheet[{extra}]'" in done.stderr
-    assert "Traceback" not in done.stderr
+    result = base.callsheet(*words.split())
+    assert result.returncode == 1, result.stdout + result.stderr
+    assert f"pip install 'callsheet[{extra}]'" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -136,6 +136,6 @@ def test_a_missing_extra_is_named(base: Base, words: str, extra: str) -> None:
     ],
 )
 def test_what_the_library_lacks_is_named(base: Base, code: str, extra: str) -> None:
-    done = run(base.python, "-c", code)
-    assert "MissingExtra" in done.stderr
-    assert f"pip install 'callsheet[{extra}]'" in done.stderr
+    process = run(base.python, "-c", code)
+    assert "MissingExtra" in process.stderr
+    assert f"pip install 'callsheet[{extra}]'" in process.stderr

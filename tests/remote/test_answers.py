@@ -29,9 +29,9 @@ def caller(url: str) -> Caller:
 @pytest.mark.parametrize("status", STOPS)
 @pytest.mark.parametrize("body", [b'{"code":"x","detail":"why"}', b"<html>", b"", b"[1]", b'"text"'])
 def test_a_final_answer_stops(status: int, body: bytes) -> None:
-    with pytest.raises(ServerRefused) as raised:
+    with pytest.raises(ServerRefused) as excinfo:
         read(status, JSON, body)
-    assert raised.value.status == status
+    assert excinfo.value.status == status
 
 
 @pytest.mark.parametrize("status", AGAIN)
@@ -59,9 +59,9 @@ DATE = "Wed, 21 Oct 2099 07:28:00 GMT"  # would be judged by this machine's cloc
     [("3", 3.0), ("0", 0.0), ("", 0.0), ("-1", 0.0), ("soon", 0.0), ("99999", 60.0), ("\u0663", 0.0), (DATE, 0.0)],
 )
 def test_retry_after_counts_in_seconds_only(text: str, seconds: float) -> None:
-    with pytest.raises(ServerAway) as caught:
+    with pytest.raises(ServerAway) as excinfo:
         read(503, {"retry-after": text}, b"")
-    assert caught.value.retry_after_s == seconds
+    assert excinfo.value.retry_after_s == seconds
 
 
 def test_pauses_have_full_jitter_and_honour_the_server() -> None:
@@ -86,10 +86,10 @@ def test_pauses_have_full_jitter_and_honour_the_server() -> None:
 async def test_each_over_a_real_connection(answer: Answered, raised: type[Exception]) -> None:
     async with FaultProxy.before("http://127.0.0.1:1", lambda _: Fate(instead=answer)) as proxy:
         asking = caller(proxy.url)
-        with pytest.raises(raised) as told:
+        with pytest.raises(raised) as excinfo:
             await asking.call("claim", {"streams": ["x"]})
         await asking.close()
-    assert TOKEN not in str(told.value)
+    assert TOKEN not in str(excinfo.value)
 
 
 async def test_a_server_that_is_not_there_is_away() -> None:
@@ -128,17 +128,17 @@ async def test_patience_ends() -> None:
 
 
 async def test_a_drain_is_heard_in_any_answer() -> None:
-    heard: list[int] = []
+    messages: list[int] = []
 
-    def fate(asked: Asked) -> Fate:
+    def fate(request: Asked) -> Fate:
         return Fate(instead=Answered(200, JSON, b'{"ok":true,"drain":true}'))
 
     async with FaultProxy.before("http://127.0.0.1:1", fate) as proxy:
-        asking = Caller(proxy.url, Credentials(RemoteOptions(proxy.url, TOKEN), "w1"), lambda: heard.append(1))
+        asking = Caller(proxy.url, Credentials(RemoteOptions(proxy.url, TOKEN), "w1"), lambda: messages.append(1))
         for verb in ("claim", "heartbeats", "moves"):
             await asking.call(verb, {})
         await asking.close()
-    assert len(heard) == 3
+    assert len(messages) == 3
 
 
 async def test_a_broken_connection_is_away_whatever_broke() -> None:
@@ -169,9 +169,9 @@ async def test_a_broken_connection_is_away_whatever_broke() -> None:
     ],
 )
 def test_wrong_options_are_told_without_secrets(wrong: Callable[[], object]) -> None:
-    with pytest.raises(InvalidInput) as raised:
+    with pytest.raises(InvalidInput) as excinfo:
         wrong()
-    assert "secret" not in str(raised.value)
+    assert "secret" not in str(excinfo.value)
 
 
 def test_a_token_is_not_shown() -> None:

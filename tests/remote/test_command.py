@@ -55,9 +55,9 @@ def shop(tmp_path: Path, token: str) -> Path:
 
 @pytest.fixture
 def programs() -> Iterator[list[Program]]:
-    started: list[Program] = []
-    yield started
-    for program in started:
+    processes: list[Program] = []
+    yield processes
+    for program in processes:
         program.clear_away()
 
 
@@ -109,8 +109,8 @@ async def test_a_token_that_is_not_taken_ends_it_with_2_also_with_processes(
 async def test_processes_of_a_drained_worker_are_not_started_again(
     live: Live, shop: Path, token: str, programs: list[Program]
 ) -> None:
-    def drain(asked: Asked) -> Fate:
-        return Fate(change=lambda said: {**said, "drain": True})
+    def drain(request: Asked) -> Fate:
+        return Fate(change=lambda answer: {**answer, "drain": True})
 
     async with FaultProxy.before(live.url, drain) as proxy:
         words = ("--url", proxy.url, "--processes", "2", "--claim-wait", "1s")
@@ -151,12 +151,12 @@ async def test_health_tells_whether_a_remote_worker_can_claim(
                     await asyncio.sleep(0.05)
 
         await becomes(200)
-        proxy.fate = lambda asked: Fate(hole=asked.verb == "claim")
+        proxy.fate = lambda request: Fate(hole=request.verb == "claim")
         await becomes(503)
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["--url", "https://x", "--database-url", "sqlite://"], "exclude one another"),
         (["--url", "https://x"], "needs one token"),
@@ -165,12 +165,12 @@ async def test_health_tells_whether_a_remote_worker_can_claim(
         (["--url", "https://x", "--token-file", "nowhere"], "cannot be read"),
     ],
 )
-def test_wrong_flags_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], told: str) -> None:
+def test_wrong_flags_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "little_shop.py").write_text(SHOP)
-    found = CliRunner().invoke(cli, ["worker", "little_shop:app", *words])
-    assert found.exit_code == 2
-    assert told in found.stderr
+    result = CliRunner().invoke(cli, ["worker", "little_shop:app", *words])
+    assert result.exit_code == 2
+    assert message in result.stderr
 
 
 async def testkit(*words: str, **variables: str) -> tuple[int, str]:
@@ -184,10 +184,10 @@ async def testkit(*words: str, **variables: str) -> tuple[int, str]:
 
 async def test_our_own_control_plane_holds_the_test_kit(live: Live) -> None:
     code, out = await testkit("server", "--url", live.url, "--json", CALLSHEET_TOKEN=ADMIN)
-    found = json.loads(out)
-    assert {one["claim"]: one["told"] for one in found if one["verdict"] == "broken"} == {}
+    result = json.loads(out)
+    assert {one["claim"]: one["told"] for one in result if one["verdict"] == "broken"} == {}
     assert code == 0
-    assert sum(one["verdict"] == "held" for one in found) >= 22
+    assert sum(one["verdict"] == "held" for one in result) >= 22
     counts = await live.engine.store.counts()
     left = {q: c for q, c in counts.items() if q.startswith("testkit") and c.get(Status.QUEUED, 0)}
     assert not left
@@ -196,14 +196,16 @@ async def test_our_own_control_plane_holds_the_test_kit(live: Live) -> None:
 async def test_a_control_plane_that_forgets_tokens_is_found_out(live: Live) -> None:
     """One that takes any end for good, and has no word of protocols."""
 
-    def change(asked: Asked) -> Fate:
-        return Fate(change=lambda said: {k: v for k, v in said.items() if k not in ("protocol", "message_id", "dlq")})
+    def change(request: Asked) -> Fate:
+        return Fate(
+            change=lambda answer: {k: v for k, v in answer.items() if k not in ("protocol", "message_id", "dlq")}
+        )
 
     async with FaultProxy.before(live.url, change) as proxy:
         code, out = await testkit("server", "--url", proxy.url, "--only", "C", "--json", CALLSHEET_TOKEN=ADMIN)
-    told = {one["claim"]: one["told"] for one in json.loads(out) if one["verdict"] == "broken"}
+    message_of = {one["claim"]: one["told"] for one in json.loads(out) if one["verdict"] == "broken"}
     assert code == 1
-    assert any("message_id" in text for text in told.values())
+    assert any("message_id" in text for text in message_of.values())
     assert {one["verdict"] for one in json.loads(out) if one["extension"]} == {"skipped"}
 
 

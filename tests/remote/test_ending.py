@@ -58,18 +58,18 @@ async def test_a_worker_stops_though_its_server_does_not_answer(
 ) -> None:
     monkeypatch.setattr(caller, "ANSWER_S", 3600.0)  # nothing but the worker's own patience can be what ends it
     app.task(name="one")(lambda: None)
-    asked = asyncio.Event()
+    was_asked = asyncio.Event()
 
-    def silent(said: Asked) -> Fate:
-        if said.verb == "claim":
-            asked.set()
-        return Fate(hole=said.verb == "claim")
+    def silent(request: Asked) -> Fate:
+        if request.verb == "claim":
+            was_asked.set()
+        return Fate(hole=request.verb == "claim")
 
     async with FaultProxy.before(live.url, silent) as proxy:
         worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=60.0), drain=0.0)
         running = asyncio.create_task(worker.run())
         async with asyncio.timeout(60):
-            await asked.wait()
+            await was_asked.wait()
             worker.stop()
             await running
     assert "the last claim was not answered" in caplog.text
@@ -82,9 +82,9 @@ async def test_a_server_that_asks_for_a_drain_is_obeyed(live: Live, app: Callshe
             await asyncio.sleep(0.01)
         return "slept"
 
-    def drain(asked: Asked) -> Fate:
-        is_beat = asked.verb == "heartbeats"
-        return Fate(change=lambda said: {**said, "drain": True}) if is_beat else Fate()
+    def drain(request: Asked) -> Fate:
+        is_beat = request.verb == "heartbeats"
+        return Fate(change=lambda answer: {**answer, "drain": True}) if is_beat else Fate()
 
     async with FaultProxy.before(live.url, drain) as proxy:
         worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=30.0))
@@ -103,7 +103,7 @@ async def test_a_server_that_does_not_want_the_worker_ends_it(
 ) -> None:
     app.task(name="one")(lambda: None)
     refusal = Fate(instead=problem(status, code))
-    async with FaultProxy.before(live.url, lambda asked: refusal) as proxy:
+    async with FaultProxy.before(live.url, lambda request: refusal) as proxy:
         worker = app.remote_worker(RemoteOptions(proxy.url, token))
         async with asyncio.timeout(60):
             with pytest.raises(WorkerRefused, match=code):
@@ -122,10 +122,10 @@ async def test_a_refused_claim_lets_running_work_end_but_a_refused_token_does_no
     for status, ended_as in ((426, Status.SUCCEEDED), (401, Status.RUNNING)):
         job_id = await add(live, app, "nap")
 
-        async def fate(asked: Asked, job_id: str = job_id, status: int = status) -> Fate:
-            begun = (await live.engine.get(job_id)).status is not Status.QUEUED
-            refused = begun and (status == 401 or asked.verb == "claim")
-            return Fate(instead=problem(status, "no")) if refused else Fate()
+        async def fate(request: Asked, job_id: str = job_id, status: int = status) -> Fate:
+            begun_job = (await live.engine.get(job_id)).status is not Status.QUEUED
+            refusal = begun_job and (status == 401 or request.verb == "claim")
+            return Fate(instead=problem(status, "no")) if refusal else Fate()
 
         async with FaultProxy.before(live.url, fate) as proxy:
             worker = app.remote_worker(RemoteOptions(proxy.url, token, wait=0.2), grace=1.0)

@@ -51,8 +51,8 @@ async def test_an_enrolment_token_becomes_a_worker_of_that_name(
     caplog.set_level(logging.DEBUG)
     token = await invited(live)
     worker = await one_job(live, app, RemoteOptions(live.url, token, labels=("gpu",)))
-    listed = (await live.client.get("/v1/workers")).json()["workers"]
-    assert [(w["worker_id"], w["enrolled"], w["labels"]) for w in listed] == [(worker.worker_id, True, ["gpu"])]
+    listing = (await live.client.get("/v1/workers")).json()["workers"]
+    assert [(w["worker_id"], w["enrolled"], w["labels"]) for w in listing] == [(worker.worker_id, True, ["gpu"])]
     assert token not in caplog.text
     assert worker._credentials.token not in caplog.text
     with pytest.raises(WorkerRefused, match="used up"):
@@ -89,24 +89,24 @@ async def test_a_token_is_rotated_at_three_quarters_of_its_life(
     live: Live, app: Callsheet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     token = await invited(live, token_life_s=10)
-    taken: list[float] = []
+    taken_jobs: list[float] = []
     take = Credentials._take
 
     def quicker(self: Credentials, answer: dict[str, Any]) -> None:
-        taken.append(answer["rotate_after_seconds"])
+        taken_jobs.append(answer["rotate_after_seconds"])
         take(self, {**answer, "rotate_after_seconds": 0.3})  # the server says 7.5 s
 
     monkeypatch.setattr(Credentials, "_take", quicker)
     worker = app.remote_worker(RemoteOptions(live.url, token, wait=0.2))
     running = asyncio.create_task(worker.run())
     async with asyncio.timeout(60):
-        while len(taken) < 4:
+        while len(taken_jobs) < 4:
             await asyncio.sleep(0.01)
     job_id = await add(live, app, "one")
     await ended(live, job_id)
     worker.stop()
     await running
-    assert set(taken) == {7.5}
+    assert set(taken_jobs) == {7.5}
 
 
 async def test_a_revoked_worker_ends_and_tells_nothing_more(live: Live, app: Callsheet) -> None:
@@ -149,9 +149,9 @@ async def test_a_worker_of_other_queues_is_told_so(live: Live, app: Callsheet) -
 def test_a_file_without_a_token_is_told_without_its_text(tmp_path: Path, text: str) -> None:
     file = tmp_path / "token"
     file.write_text(text, "utf-8")
-    with pytest.raises(InvalidInput, match="holds no token") as raised:
+    with pytest.raises(InvalidInput, match="holds no token") as excinfo:
         Credentials(RemoteOptions("https://x", token_file=file), "w")
-    assert not text or text not in str(raised.value)
+    assert not text or text not in str(excinfo.value)
 
 
 def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
@@ -203,9 +203,9 @@ async def test_a_worker_whose_token_is_not_known_any_more_enrols_again_while_it_
     await ended(live, await add(live, app, "one"))
     first = worker.worker_id
     await forget(live, first)
-    done = asyncio.create_task(ended(live, await add(live, app, "one")))
-    await asyncio.wait({running, done}, return_when=asyncio.FIRST_COMPLETED)
-    assert done.done(), running
+    body = asyncio.create_task(ended(live, await add(live, app, "one")))
+    await asyncio.wait({running, body}, return_when=asyncio.FIRST_COMPLETED)
+    assert body.done(), running
     assert (worker.worker_id != first, await uses_left(live)) == (True, 7)
     await forget(live, worker.worker_id)  # so soon again: something else is wrong
     async with asyncio.timeout(60):
@@ -233,10 +233,10 @@ async def test_a_worker_that_was_revoked_on_purpose_does_not_enrol_again(
     first = await one_job(live, app, options, worker_id="gpu1")
     now = await live.engine.store.now()
     await live.state.workers._change(first.worker_id, lambda body: body.update(revoked_at=now, token_reused_at=now))
-    shown = {"Authorization": f"Bearer {json.loads(file.read_text())['token']}"}
+    record = {"Authorization": f"Bearer {json.loads(file.read_text())['token']}"}
     for may_enrol in True, False:
-        told = await live.client.post("/internal/worker/token", headers=shown)
-        assert (told.json()["code"], told.json()["may_enrol"]) == ("worker_revoked", may_enrol)
+        policy = await live.client.post("/internal/worker/token", headers=record)
+        assert (policy.json()["code"], policy.json()["may_enrol"]) == ("worker_revoked", may_enrol)
         assert (await live.client.delete(f"/v1/workers/{first.worker_id}")).status_code == 200  # now it is on purpose
     with pytest.raises(WorkerRefused, match="worker_revoked"):
         await app.remote_worker(options, worker_id="gpu1").run(burst=True)
@@ -246,8 +246,8 @@ async def test_a_worker_that_was_revoked_on_purpose_does_not_enrol_again(
     await one_job(
         live, app, RemoteOptions(live.url, await invited(live)), worker_id="gpu1"
     )  # another invitation is another matter
-    kept = [json.loads(one.body)["uses_left"] for one in await live.engine.store.documents("enrolment")]
-    assert sorted(kept) == [0, 8]
+    documents = [json.loads(one.body)["uses_left"] for one in await live.engine.store.documents("enrolment")]
+    assert sorted(documents) == [0, 8]
 
 
 def test_beside_a_file_only_an_enrolment_token_is_given(tmp_path: Path) -> None:

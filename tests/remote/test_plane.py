@@ -28,13 +28,13 @@ async def test_steps_are_asked_for_by_the_claim_that_asks(live: Live, app: Calls
     caller = Caller(live.url, Credentials(RemoteOptions(live.url, token), "w1"), lambda: None)
     plane = RemotePlane(caller, (), lambda _: None)
     try:
-        (lost,) = await plane.claim(ClaimRequest("w1", ("default",), 1, lease_ms=60_000))
-        await live.engine.settle([commands.release(lost)])
+        (job,) = await plane.claim(ClaimRequest("w1", ("default",), 1, lease_ms=60_000))
+        await live.engine.settle([commands.release(job)])
         (held,) = await plane.claim(ClaimRequest("w1", ("default",), 1, lease_ms=60_000))
-        assert (lost.job_id, held.job_id) == (job_id, job_id)
-        assert held.claim_version > lost.claim_version
+        assert (job.job_id, held.job_id) == (job_id, job_id)
+        assert held.claim_version > job.claim_version
         assert (await plane.steps(held)).jobs == (job_id,)
         with pytest.raises(StaleClaim):
-            await plane.steps(lost)
+            await plane.steps(job)
     finally:
         await caller.close()

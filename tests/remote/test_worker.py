@@ -35,8 +35,8 @@ def plain(ctx: Context, n: int) -> list[Any]:
             step.result = n * 2
     ctx.log("in a process", pid=os.getpid())
     (ctx.workspace / "file").write_text("x")
-    done = ctx.children.popen(sys.executable, "-c", "print(7)", stdout=subprocess.PIPE)
-    return [step.result, done.communicate()[0].decode().strip(), os.getpid()]
+    process = ctx.children.popen(sys.executable, "-c", "print(7)", stdout=subprocess.PIPE)
+    return [step.result, process.communicate()[0].decode().strip(), os.getpid()]
 
 
 async def test_everything_that_a_context_can_do(live: Live, app: Callsheet, working: Working) -> None:
@@ -74,14 +74,14 @@ async def test_everything_that_a_context_can_do(live: Live, app: Callsheet, work
         follow = await ended(live, result["follow"])
     assert (follow.result, follow.correlation_id) == ("4", job_id)
     assert (job.stage, job.attempt_count) == ("decoding", 2)
-    told = await events(live, job_id)
-    assert [kind for kind, _, _ in told if kind not in ("queued", "running")] == [
+    job_events = await events(live, job_id)
+    assert [kind for kind, _, _ in job_events if kind not in ("queued", "running")] == [
         *("stage", "progress", "log", "token", "checkpoint", "retrying"),
         *("stage", "progress", "log", "token", "done"),
     ]
-    assert ("progress", "decoding", '{"message":"so far"}') in told
-    assert ("log", "decoding", '{"level":"warning","message":"hello","frame":7}') in told
-    assert "RuntimeError" in next(data for kind, _, data in told if kind == "retrying")
+    assert ("progress", "decoding", '{"message":"so far"}') in job_events
+    assert ("log", "decoding", '{"level":"warning","message":"hello","frame":7}') in job_events
+    assert "RuntimeError" in next(data for kind, _, data in job_events if kind == "retrying")
 
 
 @pytest.mark.parametrize("executor", ["thread", "process"])
@@ -270,7 +270,7 @@ async def test_readiness_is_lost_when_claims_are_not_answered(live: Live, app: C
         async with asyncio.timeout(60):
             while not worker.ready:
                 await asyncio.sleep(0.01)
-        proxy.fate = lambda asked: Fate(hole=asked.verb == "claim")
+        proxy.fate = lambda request: Fate(hole=request.verb == "claim")
         async with asyncio.timeout(within(3)):
             while worker.ready:
                 await asyncio.sleep(0.01)
@@ -279,7 +279,7 @@ async def test_readiness_is_lost_when_claims_are_not_answered(live: Live, app: C
 async def test_moves_that_are_refused_harm_no_others(live: Live, app: Callsheet, working: Working) -> None:
     """A step that the server refuses raises in its own task; the batch's other moves are kept."""
     gate = asyncio.Event()
-    raised: list[str] = []
+    errors_raised: list[str] = []
 
     @app.task
     async def good(ctx: Context) -> str:
@@ -293,7 +293,7 @@ async def test_moves_that_are_refused_harm_no_others(live: Live, app: Callsheet,
         try:
             await ctx.write(lambda job: commands.checkpoint(job, "~reserved", "1"))
         except Exception as error:  # noqa: BLE001 - what it is is asked below
-            raised.append(type(error).__name__)
+            errors_raised.append(type(error).__name__)
         return "went on"
 
     ids = [await add(live, app, "good"), await add(live, app, "bad")]
@@ -303,7 +303,7 @@ async def test_moves_that_are_refused_harm_no_others(live: Live, app: Callsheet,
         gate.set()
         results = [(await ended(live, job_id)).result for job_id in ids]
     assert results == ['"good"', '"went on"']
-    assert raised == ["MoveRefused"]
+    assert errors_raised == ["MoveRefused"]
     assert [kind for kind, _, _ in await events(live, ids[0])].count("progress") == 1  # it was not sent again
 
 

@@ -110,11 +110,13 @@ async def _settle_down(live: Live, objects: Objects, catalog: Catalog, victim: h
     dead = (await _dead(live, "control_plane")).job_id
     other_dead = (await _dead(live, "control_plane")).job_id
     operation = await _body(victim.post("/v1/dead-letters/replay", json={"task": "no-such-task"}))
-    invited = await _body(live.client.post("/v1/workers/enrolments", json={"tenants": [VICTIM], "queues": ["estate"]}))
-    enrolled = await _body(
+    enrolment = await _body(
+        live.client.post("/v1/workers/enrolments", json={"tenants": [VICTIM], "queues": ["estate"]})
+    )
+    worker = await _body(
         live.client.post(
             "/internal/worker/enroll",
-            json={"enrolment_token": invited["enrolment_token"], "worker_name": "acme-gpu"},
+            json={"enrolment_token": enrolment["enrolment_token"], "worker_name": "acme-gpu"},
         )
     )
     key = await _body(live.client.post("/v1/keys", json={"name": "acme's laptop", "requester_id": VICTIM}))
@@ -138,8 +140,8 @@ async def _settle_down(live: Live, objects: Objects, catalog: Catalog, victim: h
         upload_key=upload["key"],
         video_id=video_id,
         clip_id=clip_id,
-        worker_id=enrolled["worker_id"],
-        enrolment_id=invited["enrolment_id"],
+        worker_id=worker["worker_id"],
+        enrolment_id=enrolment["enrolment_id"],
         key_id=key["key_id"],
     )
 
@@ -184,8 +186,8 @@ async def _done(live: Live, objects: Objects) -> str:
     key = key_of(new.job_id, 1, "out.txt")
     await objects.put(key, SECRET.encode(), content_type="text/plain")
     about = {"name": "out.txt", "key": key, "bytes": len(SECRET), "content_type": "text/plain", "sha256": None}
-    adopted = (ADOPTED, json.dumps([about]))
-    await _ended(live, new, lambda job: commands.succeed(job, "null")._replace(checkpoint=adopted))
+    row_adopted = (ADOPTED, json.dumps([about]))
+    await _ended(live, new, lambda job: commands.succeed(job, "null")._replace(checkpoint=row_adopted))
     return new.job_id
 
 
@@ -193,8 +195,8 @@ async def _resumable(live: Live) -> str:
     new = _new("compose", "aura", json.dumps({"script": SECRET}))
     await live.engine.enqueue([new])
     (job,) = await live.engine.claim(ClaimRequest("w", (new.queue,), 1, 600_000))
-    kept = json.dumps({"markdown": SECRET, "pictures": {}, "files": {}})
-    await live.engine.settle([commands.advance(job, "Script"), commands.checkpoint(job, "Script", kept)])
+    stored_text = json.dumps({"markdown": SECRET, "pictures": {}, "files": {}})
+    await live.engine.settle([commands.advance(job, "Script"), commands.checkpoint(job, "Script", stored_text)])
     assert await live.engine.settle([commands.dead_letter(job, JobError("broke", "it broke"))]) == [Settled.APPLIED]
     return new.job_id
 
@@ -203,10 +205,10 @@ async def _running(live: Live) -> tuple[str, str]:
     """A job that worker `w1` holds, and the token that proves it."""
     new = _new("resize", "control_plane")._replace(queue="estate")
     await live.engine.enqueue([new])
-    asked = {"worker_id": "w1", "streams": ["estate"]}
-    claimed = await _body(live.client.post("/internal/worker/claim", json=asked))
-    assert claimed["job_id"] == new.job_id
-    return new.job_id, claimed["lease_token"]
+    body = {"worker_id": "w1", "streams": ["estate"]}
+    claim = await _body(live.client.post("/internal/worker/claim", json=body))
+    assert claim["job_id"] == new.job_id
+    return new.job_id, claim["lease_token"]
 
 
 async def _video(objects: Objects, catalog: Catalog) -> tuple[str, str]:

@@ -11,11 +11,11 @@ app.catalog_url = "off"
 
 @app.task(executor="process")
 def tried(ctx: Context) -> list[str]:
-    found = app.sync(ctx.objects.get("uploads/acme/1/a")).decode()
-    refused = []
+    result = app.sync(ctx.objects.get("uploads/acme/1/a")).decode()
+    refusals = []
     for objects in (ctx.objects, app.sync(app.objects())):
         try:
             app.sync(objects.get("uploads/other/1/a"))
         except ObjectNotOwned as error:
-            refused.append(error.code)
-    return [found, *refused, ctx.objects.open_reader("uploads/acme/1/a").read().decode()]
+            refusals.append(error.code)
+    return [result, *refusals, ctx.objects.open_reader("uploads/acme/1/a").read().decode()]

@@ -51,17 +51,17 @@ async def actions(client: httpx2.AsyncClient, **filters: Any) -> list[str]:
 
 
 async def test_keys_that_are_made_used_and_revoked_are_in_it_before_the_answer(live: Live) -> None:
-    made = (await live.client.post("/v1/keys", json={"name": "ci", "requester_id": "acme"})).json()
+    body = (await live.client.post("/v1/keys", json={"name": "ci", "requester_id": "acme"})).json()
     (entry,) = (await live.engine.store.audit_find(AuditQuery(action="key.created"))).entries
-    assert (entry.target, entry.requester_id, entry.actor) == (made["key_id"], "acme", "bootstrap")
+    assert (entry.target, entry.requester_id, entry.actor) == (body["key_id"], "acme", "bootstrap")
     assert json.loads(entry.details) == {"name": "ci", "scopes": "jobs:read jobs:write", "operator": True}
     assert entry.address == "127.0.0.1"
     async with live.bare() as acme:
-        acme.headers["Authorization"] = f"Bearer {made['key']}"
+        acme.headers["Authorization"] = f"Bearer {body['key']}"
         for _ in range(3):
             await acme.get("/v1/jobs")
         assert await actions(acme) == ["key.first_used", "key.created"]
-        assert (await live.client.delete(f"/v1/keys/{made['key_id']}")).status_code == 204
+        assert (await live.client.delete(f"/v1/keys/{body['key_id']}")).status_code == 204
         assert await actions(live.client, tenant="acme") == ["key.revoked", "key.first_used", "key.created"]
 
 
@@ -89,8 +89,8 @@ async def test_refusals_are_noted_once_and_then_counted(live: Live) -> None:
             assert (await stranger.get("/v1/jobs", headers={"X-API-Key": f"guess {n}"})).status_code == 401
             problem(await acme.post("/v1/jobs", json=JOB), 403, "forbidden")
         await live.state.audit.flush(close=True)
-        refused = await acts(live.client, action="key.refused")
-        assert [(e["outcome"], e["address"], e["details"].get("more")) for e in refused] == [
+        refusal = await acts(live.client, action="key.refused")
+        assert [(e["outcome"], e["address"], e["details"].get("more")) for e in refusal] == [
             ("refused", "127.0.0.1", 29),
             ("refused", "127.0.0.1", None),
         ]
@@ -106,9 +106,9 @@ async def test_a_flood_from_many_addresses_writes_a_bounded_number(live: Live) -
         scope = {"type": "http", "method": "GET", "headers": [], "client": (f"10.0.{n // 250}.{n % 250}", 1)}
         live.state.audit.refused(Request(scope), Problem("unauthorized", ""))
     await live.state.audit.flush(close=True)
-    found = (await live.engine.store.audit_find(AuditQuery(action="key.refused", limit=2_000))).entries
-    assert len(found) == MOST_WINDOWS + 2
-    assert max(json.loads(entry.details).get("more", 0) for entry in found) == 1_000 - MOST_WINDOWS - 1
+    entries = (await live.engine.store.audit_find(AuditQuery(action="key.refused", limit=2_000))).entries
+    assert len(entries) == MOST_WINDOWS + 2
+    assert max(json.loads(entry.details).get("more", 0) for entry in entries) == 1_000 - MOST_WINDOWS - 1
 
 
 async def test_sign_ins_and_outs_and_those_that_fail(live: Live) -> None:
@@ -119,8 +119,8 @@ async def test_sign_ins_and_outs_and_those_that_fail(live: Live) -> None:
         assert (await browser.post("/studio/session", json={"key": text}, headers=PROOF)).status_code == 201
         assert (await browser.delete("/studio/session", headers=PROOF)).status_code == 204
         assert (await browser.delete("/studio/session", headers=PROOF)).status_code == 204
-    found = await acts(live.client, action="session.")
-    assert sorted((entry["action"], entry["tenant"]) for entry in found) == [
+    entries = await acts(live.client, action="session.")
+    assert sorted((entry["action"], entry["tenant"]) for entry in entries) == [
         ("session.refused", ""),
         ("session.signed_in", "acme"),
         ("session.signed_out", "acme"),
@@ -128,8 +128,8 @@ async def test_sign_ins_and_outs_and_those_that_fail(live: Live) -> None:
 
 
 async def test_workers_that_are_invited_enrolled_drained_and_revoked(live: Live) -> None:
-    invited = (await live.client.post("/v1/workers/enrolments", json={"queues": ["q"]})).json()
-    body = {"enrolment_token": invited["enrolment_token"], "worker_name": "w"}
+    enrolment = (await live.client.post("/v1/workers/enrolments", json={"queues": ["q"]})).json()
+    body = {"enrolment_token": enrolment["enrolment_token"], "worker_name": "w"}
     async with live.bare() as nobody:
         worker = (await nobody.post("/internal/worker/enroll", json=body)).json()["worker_id"]
         assert (await nobody.post("/internal/worker/enroll", json=body)).status_code == 401
@@ -137,11 +137,11 @@ async def test_workers_that_are_invited_enrolled_drained_and_revoked(live: Live)
     await live.client.post(f"/v1/workers/{worker}/drain", json={"drain": False})
     await live.client.delete(f"/v1/workers/{worker}")
     await live.state.audit.flush(close=True)
-    found = await acts(live.client)
-    assert {entry["action"] for entry in found} >= {
+    entries = await acts(live.client)
+    assert {entry["action"] for entry in entries} >= {
         "enrolment.created", "worker.enrolled", "worker.refused", "worker.drained", "worker.resumed", "worker.revoked",
     }  # fmt: skip
-    assert invited["enrolment_token"] not in json.dumps(found)
+    assert enrolment["enrolment_token"] not in json.dumps(entries)
 
 
 async def test_replays_and_purges_of_dead_letters(live: Live) -> None:
@@ -154,9 +154,9 @@ async def test_replays_and_purges_of_dead_letters(live: Live) -> None:
         assert (await acme.delete(f"/v1/dead-letters/{job.job_id}")).status_code == 204
         assert (await acme.post("/v1/dead-letters/purge", json={"all": True})).status_code == 202
         assert (await acme.post("/v1/dead-letters/replay", json={})).status_code == 202
-        found = await acts(acme, action="dead_letters.")
-        assert [entry["action"].partition(".")[2] for entry in found] == ["replayed", "purged", "purged", "replayed"]
-        assert found[3]["target"] == first.job_id
+        entries = await acts(acme, action="dead_letters.")
+        assert [entry["action"].partition(".")[2] for entry in entries] == ["replayed", "purged", "purged", "replayed"]
+        assert entries[3]["target"] == first.job_id
 
 
 async def test_the_python_client_reads_quotas_and_the_log(live: Live) -> None:
@@ -165,8 +165,8 @@ async def test_the_python_client_reads_quotas_and_the_log(live: Live) -> None:
         await live.client.put("/v1/quotas/acme", json={"queued": n + 1})
     async with Client(live.url, text) as client:
         assert (await client.quotas())["limits"]["queued"] == 3
-        found = [entry["details"]["queued"] async for entry in client.audit(action="quota.")]
-        assert found == [3, 2, 1]
+        entries = [entry["details"]["queued"] async for entry in client.audit(action="quota.")]
+        assert entries == [3, 2, 1]
         assert len([entry async for entry in client.audit(limit=1)]) == 1
 
 
@@ -192,8 +192,8 @@ async def test_a_query_that_cannot_be_right_is_refused(live: Live, bad: dict[str
 async def test_no_secret_gets_into_it(live: Live) -> None:
     secrets = [new_key(), new_key("cs_worker_"), "whsec_c2VjcmV0c2VjcmV0c2VjcmV0", ADMIN]
     for text in secrets[:3]:
-        made = await live.client.post("/v1/keys", json={"name": f"for {text}", "requester_id": "acme"})
-        secrets.append(made.json()["key"])
+        response = await live.client.post("/v1/keys", json={"name": f"for {text}", "requester_id": "acme"})
+        secrets.append(response.json()["key"])
         await live.client.get("/v1/jobs", headers={"X-Request-ID": text[:64]})
         await live.client.delete(f"/v1/keys/{text[:64]}")
         async with live.bare() as stranger:

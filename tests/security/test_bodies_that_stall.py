@@ -68,8 +68,8 @@ def unsafe_routes() -> Iterator[tuple[str, str]]:
 async def test_a_stranger_s_body_that_stalls_is_not_waited_for(tmp_path: Path, path: str) -> None:
     async with site(tmp_path, bodies=IMPATIENT) as live:
         for start in (b"", b'{"key":'):
-            got = await exchange(live, head("POST", path) + start)
-            status, headers, body = parts_of(got)
+            response = await exchange(live, head("POST", path) + start)
+            status, headers, body = parts_of(response)
             assert (status, body["code"], headers["connection"]) == (408, "request_timeout", "close")
         await until(lambda: not connections_of(live).connections)
 
@@ -85,8 +85,8 @@ async def test_the_body_of_a_known_client_that_stalls_is_not_waited_for(tmp_path
 async def test_an_upload_that_stalls_has_a_pace_of_its_own(tmp_path: Path) -> None:
     async with site(tmp_path, bodies=NEVER, uploads=IMPATIENT) as live:
         assert live.state.objects is not None
-        signed = await live.state.objects.sign_put("outputs/acme/x", 600, size_bytes=100)
-        status, _, body = parts_of(await exchange(live, head("PUT", signed.url) + b"12345"))
+        signed_url = await live.state.objects.sign_put("outputs/acme/x", 600, size_bytes=100)
+        status, _, body = parts_of(await exchange(live, head("PUT", signed_url.url) + b"12345"))
         assert (status, body["code"]) == (408, "request_timeout")
         with pytest.raises(ObjectNotFound):
             await live.state.objects.head("outputs/acme/x")
@@ -101,8 +101,8 @@ async def test_a_body_that_trickles_is_too_slow_on_the_whole(tmp_path: Path) -> 
                 writer.write(bytes([byte]))
                 await writer.drain()
                 await asyncio.sleep(0)
-            got = await asyncio.wait_for(reader.read(), 60)
-            assert parts_of(got)[0] == 408
+            response = await asyncio.wait_for(reader.read(), 60)
+            assert parts_of(response)[0] == 408
         writer.close()
 
 
@@ -132,9 +132,9 @@ def test_the_meter_counts_pauses_and_the_whole() -> None:
 @pytest.mark.parametrize("path", OPEN)
 async def test_a_stranger_s_body_is_small(tmp_path: Path, path: str) -> None:
     async with site(tmp_path) as live, live.bare() as client:
-        for sent in (b" " * (OPEN_BYTES + 1), b" " * BODY_BYTES):
+        for body in (b" " * (OPEN_BYTES + 1), b" " * BODY_BYTES):
             headers = {"Content-Type": "application/json", "X-Callsheet-Studio": "1", "Sec-Fetch-Site": "same-origin"}
-            problem(await client.post(path, content=sent, headers=headers), 413, "body_too_large")
+            problem(await client.post(path, content=body, headers=headers), 413, "body_too_large")
 
 
 async def test_every_route_asks_who_is_there_before_it_reads(tmp_path: Path) -> None:
@@ -144,13 +144,13 @@ async def test_every_route_asks_who_is_there_before_it_reads(tmp_path: Path) -> 
     async with site(tmp_path, bodies=IMPATIENT, uploads=IMPATIENT) as live:
         for method, route in routes:
             path = route.replace("{key:path}", "a/b").replace("{key}", "a").replace("{", "").replace("}", "")
-            got = await exchange(live, head(method, path, "Expect: 100-continue"))
-            status = int(re.findall(rb"HTTP/1.1 (\d+)", got)[-1])
+            response = await exchange(live, head(method, path, "Expect: 100-continue"))
+            status = int(re.findall(rb"HTTP/1.1 (\d+)", response)[-1])
             if path in OPEN_BODIES:
-                assert status == (204 if method == "DELETE" else 408), (method, route, got)
+                assert status == (204 if method == "DELETE" else 408), (method, route, response)
             else:
-                assert status in {401, 403, 404}, (method, route, got)
-                assert b"100 Continue" not in got
+                assert status in {401, 403, 404}, (method, route, response)
+                assert b"100 Continue" not in response
 
 
 async def test_a_route_that_reads_before_it_asks_is_refused(caplog: pytest.LogCaptureFixture) -> None:

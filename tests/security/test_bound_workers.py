@@ -48,25 +48,25 @@ class Worker:
     async def claim(self, *streams: str, **more: Any) -> Answer:
         answer = await self.send("claim", streams=list(streams or ("default",)), **more)
         assert answer.status_code == 200, answer.text
-        found: Answer = answer.json()
-        return found
+        body: Answer = answer.json()
+        return body
 
-    async def say(self, verb: str, got: Answer, **more: Any) -> httpx2.Response:
-        return await self.send(verb, **{name: got[name] for name in NAMES}, **more)
+    async def say(self, verb: str, claim: Answer, **more: Any) -> httpx2.Response:
+        return await self.send(verb, **{name: claim[name] for name in NAMES}, **more)
 
     async def move(self, got: Answer, **move: Any) -> Answer:
         answer = await self.send("moves", moves=[{**{name: got[name] for name in NAMES[:3]}, **move}])
         assert answer.status_code == 200, answer.text
-        (told,) = answer.json()["answers"]
-        return dict(told)
+        (reply,) = answer.json()["answers"]
+        return dict(reply)
 
 
 async def enrolled(live: Live, **bounds: Any) -> Worker:
-    invited = (await live.client.post("/v1/workers/enrolments", json=bounds)).json()["enrolment_token"]
+    enrolment = (await live.client.post("/v1/workers/enrolments", json=bounds)).json()["enrolment_token"]
     async with live.bare() as anybody:
-        body = {"enrolment_token": invited, "worker_name": "w"}
-        made = (await anybody.post("/internal/worker/enroll", json=body)).json()
-    return Worker(live, made["worker_token"], made["worker_id"])
+        body = {"enrolment_token": enrolment, "worker_name": "w"}
+        reply = (await anybody.post("/internal/worker/enroll", json=body)).json()
+    return Worker(live, reply["worker_token"], reply["worker_id"])
 
 
 async def keyed(live: Live, requester_id: str, *scopes: str, name: str = "mine") -> Worker:
@@ -92,8 +92,8 @@ async def test_a_bound_worker_gets_exactly_its_tenants_jobs_in_order(live: Live,
     first, second = await add(live, "acme"), await add(live, "acme")
     urgent, elsewhere = await add(live, "acme", priority=9), await add(live, "acme", queue="media")
     worker = await enrolled(live, tenants=["acme"])
-    got = [(await worker.claim("default", "media"))["job_id"] for _ in range(4)]
-    assert got == [urgent, first, second, elsewhere]
+    job_ids = [(await worker.claim("default", "media"))["job_id"] for _ in range(4)]
+    assert job_ids == [urgent, first, second, elsewhere]
     nothing = await worker.claim("default", "media")
     assert nothing["claimed"] is False
     assert "acme" in nothing["note"], "it is not silent"
@@ -118,8 +118,8 @@ async def test_who_may_have_all_jobs_is_woken_beside_the_bound_ones(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(waiting, "POLL_S", (3_600.0, 3_600.0))
-    bound, unbound = await enrolled(live, tenants=["acme"]), await keyed(live, "", name="any")
-    claims = [asyncio.create_task(worker.claim(max_wait_ms=30_000)) for worker in (bound, unbound)]
+    bounds, unbound = await enrolled(live, tenants=["acme"]), await keyed(live, "", name="any")
+    claims = [asyncio.create_task(worker.claim(max_wait_ms=30_000)) for worker in (bounds, unbound)]
     await parked(live, 2)
     async with asyncio.timeout(60):
         theirs = await add(live, "other")
@@ -176,16 +176,16 @@ async def test_what_a_worker_creates_is_its_parents_tenants_in_its_queues(
     theirs = await add(live, "other", queue="elsewhere")
     await add(live, "acme")
     worker = await enrolled(live, tenants=["acme"], queues=["default", "media"])
-    got = await worker.claim()
-    wanted = {"task": "next", **forged}
-    if "depends_on" in wanted:
-        wanted["depends_on"] = [theirs if name == "THEIRS" else name for name in wanted["depends_on"]]
+    claim = await worker.claim()
+    follow_up = {"task": "next", **forged}
+    if "depends_on" in follow_up:
+        follow_up["depends_on"] = [theirs if name == "THEIRS" else name for name in follow_up["depends_on"]]
     if door == "moves":
-        told = await worker.move(got, do="complete", follow_ups=[wanted])
+        answer = await worker.move(claim, do="complete", follow_ups=[follow_up])
     else:
-        told = (await worker.say("complete", got, follow_ups=[wanted])).json()
-    assert (told.get("ok", False), told["code"]) == (False, code), told
-    assert (await job(live, got["job_id"])).status is Status.RUNNING
+        answer = (await worker.say("complete", claim, follow_ups=[follow_up])).json()
+    assert (answer.get("ok", False), answer["code"]) == (False, code), answer
+    assert (await job(live, claim["job_id"])).status is Status.RUNNING
     counts = await live.engine.store.counts()
     assert sum(sum(of.values()) for of in counts.values()) == 2, "nothing was made"
 
@@ -194,14 +194,14 @@ async def test_follow_ups_within_the_bounds_are_made(live: Live) -> None:
     mine = await add(live, "acme", queue="media")
     await add(live, "acme")
     worker = await enrolled(live, tenants=["acme"], queues=["default", "media"])
-    got = await worker.claim()
+    claim = await worker.claim()
     first = new_job().job_id
-    wanted = [
+    follow_ups = [
         {"task": "next", "queue": "media", "depends_on": [mine], "job_id": first},
         {"task": "next", "queue": "default+gpu", "depends_on": [first]},
         {"task": "next", "queue": "default@acme"},
     ]
-    assert (await worker.move(got, do="complete", follow_ups=wanted))["ok"]
+    assert (await worker.move(claim, do="complete", follow_ups=follow_ups))["ok"]
     counts = await live.engine.store.counts()
     assert set(counts) == {"default", "media", "default+gpu", "default@acme"}
     assert (await job(live, first)).requester_id == "acme"
@@ -211,17 +211,19 @@ async def test_a_worker_may_fill_its_parents_own_queue(live: Live) -> None:
     live.engine.fair_queues = frozenset({"media"})
     await add(live, "acme", queue="media")
     worker = await enrolled(live, tenants=["acme"], queues=["media"])
-    got = await worker.claim("media")
-    assert (await worker.move(got, do="complete", follow_ups=[{"task": "next", "queue": got["job"]["queue"]}]))["ok"]
+    claim = await worker.claim("media")
+    assert (await worker.move(claim, do="complete", follow_ups=[{"task": "next", "queue": claim["job"]["queue"]}]))[
+        "ok"
+    ]
 
 
 async def test_a_worker_of_another_tenant_or_queue_touches_no_lease(live: Live) -> None:
     """The proof of a lease, in wrong hands: as if there were no such job."""
     await add(live, "acme")
     owner = await keyed(live, "", name="same")
-    got = await owner.claim()
+    claim = await owner.claim()
     for stranger in (await keyed(live, "other", name="same"), await enrolled(live, tenants=["other"])):
-        proof = {"job_id": got["job_id"], "lease_token": got["lease_token"]}
+        proof = {"job_id": claim["job_id"], "lease_token": claim["lease_token"]}
         doors: tuple[tuple[str, Answer], ...] = (
             ("heartbeat", {}),
             ("checkpoints", {}),
@@ -232,18 +234,18 @@ async def test_a_worker_of_another_tenant_or_queue_touches_no_lease(live: Live) 
             problem(await stranger.send(verb, **proof, **more), 404, "job_not_found")
         ends: tuple[tuple[str, Answer], ...] = (("complete", {}), ("fail", {"error": {"code": "E"}}), ("release", {}))
         for verb, more in ends:
-            problem(await stranger.say(verb, got, **more), 404, "job_not_found")
-        told = (await stranger.send("heartbeats", leases=[proof])).json()["leases"]
-        assert [(one["ok"], one["code"]) for one in told] == [(False, "job_not_found")]
+            problem(await stranger.say(verb, claim, **more), 404, "job_not_found")
+        body = (await stranger.send("heartbeats", leases=[proof])).json()["leases"]
+        assert [(one["ok"], one["code"]) for one in body] == [(False, "job_not_found")]
         for move in (
             {"do": "checkpoint", "name": "a", "data": 1},
             {"do": "log", "log": {"offset": 0, "text": "x"}},
             {"do": "progress", "percent": 5},
             {"do": "event", "type": "note"},
         ):
-            assert (await stranger.move(got, **move))["code"] == "job_not_found"
-    assert (await job(live, got["job_id"])).event_seq == 2
-    assert (await owner.say("complete", got)).status_code == 200
+            assert (await stranger.move(claim, **move))["code"] == "job_not_found"
+    assert (await job(live, claim["job_id"])).event_seq == 2
+    assert (await owner.say("complete", claim)).status_code == 200
 
 
 async def test_a_repeated_claim_tells_a_stranger_nothing(live: Live) -> None:
@@ -260,8 +262,8 @@ async def test_a_key_leaves_no_sign_of_life_for_an_enrolled_worker(live: Live, m
     await worker.claim(labels=["gpu"])
     spy = await keyed(live, "other", name=worker.name)
     await spy.claim(labels=["forged"])
-    (shown,) = (await live.client.get("/v1/workers")).json()["workers"]
-    assert shown["labels"] == ["gpu"]
+    (entry,) = (await live.client.get("/v1/workers")).json()["workers"]
+    assert entry["labels"] == ["gpu"]
 
 
 async def test_a_tenants_job_is_given_behind_ten_thousand_of_others(live: Live) -> None:

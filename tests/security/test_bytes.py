@@ -55,16 +55,18 @@ async def claimed(live: Live, worker: Remote) -> Answer:
     return await worker.claim()
 
 
-async def send(live: Live, signed: Answer, data: bytes) -> httpx2.Response:
+async def send(live: Live, signed_url: Answer, data: bytes) -> httpx2.Response:
     async with live.bare() as client:
-        return await client.request(signed["method"], signed["url"], headers=signed["headers"], content=data)
+        return await client.request(
+            signed_url["method"], signed_url["url"], headers=signed_url["headers"], content=data
+        )
 
 
-async def offered(worker: Remote, got: Answer, **more: Any) -> Answer:
-    answer = await worker.say("uploads", got, **{"name": "a.bin", **more})
+async def offered(worker: Remote, claim: Answer, **more: Any) -> Answer:
+    answer = await worker.say("uploads", claim, **{"name": "a.bin", **more})
     assert answer.status_code == 200, answer.text
-    found: Answer = answer.json()
-    return found
+    body: Answer = answer.json()
+    return body
 
 
 async def keys(live: Live) -> list[str]:
@@ -82,64 +84,66 @@ async def test_two_hundred_beginnings_at_once_do_not_pass_the_quota(live: Live, 
         await second.state.quotas.refresh(now=True)
         workers = [Remote(one, f"w{n}") for n, one in enumerate((live, second, live, second))]
         leases = [await claimed(live, worker) for worker in workers]
-        asked: list[Answer] = [{"name": f"{n}.bin", **({"bytes": 400} if n % 4 == 0 else {})} for n in range(200)]
+        requests: list[Answer] = [{"name": f"{n}.bin", **({"bytes": 400} if n % 4 == 0 else {})} for n in range(200)]
         answers = await asyncio.gather(
-            *(workers[n % 4].say("uploads", leases[n % 4], **body) for n, body in enumerate(asked))
+            *(workers[n % 4].say("uploads", leases[n % 4], **body) for n, body in enumerate(requests))
         )
     codes = [answer.status_code for answer in answers]
     assert set(codes) == {200, 429}, codes
-    begun = sum(body.get("bytes", UNSAID) for body, code in zip(asked, codes, strict=True) if code == 200)
-    assert (begun, begun) == (await used(live), await live.state.quotas.stored("acme"))
-    assert begun <= 3 * UNSAID + 1_000
+    begun_job = sum(body.get("bytes", UNSAID) for body, code in zip(requests, codes, strict=True) if code == 200)
+    assert (begun_job, begun_job) == (await used(live), await live.state.quotas.stored("acme"))
+    assert begun_job <= 3 * UNSAID + 1_000
 
 
 async def test_room_of_unsaid_length_is_settled_to_what_came(live: Live) -> None:
     await limit(live, UNSAID + 100)
     worker = Remote(live)
-    got = await claimed(live, worker)
-    where = await offered(worker, got)
+    claim = await claimed(live, worker)
+    where = await offered(worker, claim)
     assert await used(live) == UNSAID
-    problem(await worker.say("uploads", got, name="b.bin", bytes=101), 429, "quota_exceeded")
+    problem(await worker.say("uploads", claim, name="b.bin", bytes=101), 429, "quota_exceeded")
     assert (await send(live, where["whole"], b"x" * 60)).status_code == 200
     assert await used(live) == 60
-    await offered(worker, got, name="b.bin", bytes=101)
-    refused = await send(live, where["whole"], b"y" * 70)  # there is no room any more for the longest
-    problem(refused, 429, "quota_exceeded")
+    await offered(worker, claim, name="b.bin", bytes=101)
+    refusal = await send(live, where["whole"], b"y" * 70)  # there is no room any more for the longest
+    problem(refusal, 429, "quota_exceeded")
     assert await used(live) == 161
-    done = await worker.say("complete", got, artifacts=[{"name": "a.bin", "bytes": 60}])
-    assert done.json()["ack"], done.text
+    response = await worker.say("complete", claim, artifacts=[{"name": "a.bin", "bytes": 60}])
+    assert response.json()["ack"], response.text
     assert await used(live) == 60
-    assert await keys(live) == [f"jobs/{got['job_id']}/1/a.bin"]
+    assert await keys(live) == [f"jobs/{claim['job_id']}/1/a.bin"]
 
 
 async def test_a_url_for_more_keeps_its_room(live: Live) -> None:
     """Asked for again with a smaller size, the earlier URL is good for the larger one still."""
     await limit(live, 1_000)
     worker = Remote(live)
-    got = await claimed(live, worker)
-    larger = await offered(worker, got, bytes=900)
-    await offered(worker, got, bytes=1)
+    claim = await claimed(live, worker)
+    larger = await offered(worker, claim, bytes=900)
+    await offered(worker, claim, bytes=1)
     assert await used(live) == 900
     assert (await send(live, larger["whole"], b"x" * 900)).status_code == 200
-    problem(await worker.say("uploads", got, name="b.bin", bytes=101), 429, "quota_exceeded")
+    problem(await worker.say("uploads", claim, name="b.bin", bytes=101), 429, "quota_exceeded")
 
 
 async def test_an_upload_in_parts_is_as_long_as_it_was_begun(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(files, "PART_BYTES", 10)
     await limit(live, 100)
     worker = Remote(live)
-    got = await claimed(live, worker)
-    where = await offered(worker, got, bytes=30)
+    claim = await claimed(live, worker)
+    where = await offered(worker, claim, bytes=30)
     again = {"name": "a.bin", "upload_id": where["upload_id"]}
-    problem(await worker.say("uploads", got, **again, bytes=90), 422, "validation_failed")
-    problem(await worker.say("uploads", got, **{**again, "name": "b.bin"}, bytes=30), 404, "upload_not_found")
-    problem(await worker.say("uploads", got, **{**again, "upload_id": "0" * 32}, bytes=30), 404, "upload_not_found")
-    problem(await worker.say("uploads", got, name="a.bin", bytes=101), 429, "quota_exceeded")
+    problem(await worker.say("uploads", claim, **again, bytes=90), 422, "validation_failed")
+    problem(await worker.say("uploads", claim, **{**again, "name": "b.bin"}, bytes=30), 404, "upload_not_found")
+    problem(await worker.say("uploads", claim, **{**again, "upload_id": "0" * 32}, bytes=30), 404, "upload_not_found")
+    problem(await worker.say("uploads", claim, name="a.bin", bytes=101), 429, "quota_exceeded")
     for part in where["parts"]:
         assert (await send(live, part, b"0123456789")).status_code == 200
-    assert (await worker.say("uploads/complete", got, name="a.bin", upload_id=where["upload_id"])).json()["bytes"] == 30
+    assert (await worker.say("uploads/complete", claim, name="a.bin", upload_id=where["upload_id"])).json()[
+        "bytes"
+    ] == 30
     assert await used(live) == 30
-    assert (await worker.say("complete", got, artifacts=[{"name": "a.bin"}])).json()["ack"]
+    assert (await worker.say("complete", claim, artifacts=[{"name": "a.bin"}])).json()["ack"]
     assert await used(live) == 30
     assert json.loads((await live.engine.store.documents("stored_bytes", "acme"))[0].body)["parts"] == {
         "reserved": 0,
@@ -153,16 +157,16 @@ async def test_files_of_an_attempt_that_did_not_succeed_go(
 ) -> None:
     monkeypatch.setattr(files, "PART_BYTES", 10)
     worker = Remote(live)
-    got = await claimed(live, worker)
+    claim = await claimed(live, worker)
     for name, complete in (("whole.bin", True), ("open.bin", False)):
-        where = await offered(worker, got, name=name, bytes=20)
+        where = await offered(worker, claim, name=name, bytes=20)
         for part in where["parts"]:
             await send(live, part, b"0123456789")
         if complete:
-            await worker.say("uploads/complete", got, name=name, upload_id=where["upload_id"])
-    await send(live, (await offered(worker, got, name="small.bin", bytes=5))["whole"], b"small")
+            await worker.say("uploads/complete", claim, name=name, upload_id=where["upload_id"])
+    await send(live, (await offered(worker, claim, name="small.bin", bytes=5))["whole"], b"small")
     assert (await sweep(live), await used(live), len(await keys(live))) == (0, 45, 2), "a living claim's are not swept"
-    job = await live.engine.get(got["job_id"])
+    job = await live.engine.get(claim["job_id"])
     moves = {
         "dead_letter": commands.dead_letter(job, JobError("broke", "it broke")),
         "lose": commands.lose_lease(job, rand=0.5),
@@ -192,18 +196,18 @@ async def test_an_attempt_that_is_over_takes_nothing_of_its_successor(live: Live
 
 async def test_a_name_that_is_none_reserves_nothing(live: Live) -> None:
     worker = Remote(live)
-    got = await claimed(live, worker)
+    claim = await claimed(live, worker)
     for name in ("../a", "a//b", "a/../b", "x\u0000"):
-        problem(await worker.say("uploads", got, name=name, bytes=5), 422, "invalid_key")
+        problem(await worker.say("uploads", claim, name=name, bytes=5), 422, "invalid_key")
     assert await used(live) == 0
 
 
 async def test_of_many_who_sweep_one_counts(live: Live) -> None:
     worker = Remote(live)
-    got = await claimed(live, worker)
-    await offered(worker, got, bytes=500)
+    claim = await claimed(live, worker)
+    await offered(worker, claim, bytes=500)
     await live.state.quotas.add("acme", 3_000, RESERVED)  # of other attempts
-    await worker.say("release", got)
+    await worker.say("release", claim)
     await asyncio.gather(*(sweep(live) for _ in range(5)))
     assert await used(live) == 3_000
 
@@ -211,18 +215,18 @@ async def test_of_many_who_sweep_one_counts(live: Live) -> None:
 async def test_an_attempt_has_so_many_files(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attempt_files, "MOST_FILES", 2)
     worker = Remote(live)
-    got = await claimed(live, worker)
+    claim = await claimed(live, worker)
     for name in ("a", "b", "a"):
-        await offered(worker, got, name=name, bytes=1)
-    problem(await worker.say("uploads", got, name="c", bytes=1), 409, "refused")
+        await offered(worker, claim, name=name, bytes=1)
+    problem(await worker.say("uploads", claim, name="c", bytes=1), 409, "refused")
     assert await used(live) == 2
 
 
 async def test_a_short_file_does_not_free_the_room_of_a_longer_one_under_way(live: Live) -> None:
     """Both URLs are for one name: the longer request may end after the shorter one was settled."""
     worker = Remote(live)
-    got = await claimed(live, worker)
-    sized, unsaid = await offered(worker, got, bytes=1_000), await offered(worker, got)
+    claim = await claimed(live, worker)
+    sized, unsaid = await offered(worker, claim, bytes=1_000), await offered(worker, claim)
     assert (await send(live, unsaid["whole"], b"x")).status_code == 200
     assert await used(live) == 1_000
     assert (await send(live, sized["whole"], b"y" * 1_000)).status_code == 200
@@ -234,20 +238,20 @@ async def test_a_newer_upload_keeps_its_room_when_an_older_one_is_completed(
 ) -> None:
     monkeypatch.setattr(files, "PART_BYTES", 1_000)
     worker = Remote(live)
-    got = await claimed(live, worker)
-    first = await offered(worker, got, bytes=1_500)
+    claim = await claimed(live, worker)
+    first = await offered(worker, claim, bytes=1_500)
     for part, size in zip(first["parts"], (1_000, 500), strict=True):
         assert (await send(live, part, b"x" * size)).status_code == 200
     objects, complete, second = objects_of(live), objects_of(live).complete_multipart, []
 
     async def begin_another(*args: Any, **options: Any) -> Any:
         info = await complete(*args, **options)
-        second.append(await offered(worker, got, bytes=1_200))  # after the object is there, before that is noted
+        second.append(await offered(worker, claim, bytes=1_200))  # after the object is there, before that is noted
         return info
 
     monkeypatch.setattr(objects, "complete_multipart", begin_another)
-    done = await worker.say("uploads/complete", got, name="a.bin", upload_id=first["upload_id"])
-    assert done.status_code == 200, done.text
+    response = await worker.say("uploads/complete", claim, name="a.bin", upload_id=first["upload_id"])
+    assert response.status_code == 200, response.text
     assert await used(live) == 1_500 + 1_200
 
 
@@ -257,23 +261,23 @@ async def test_an_upload_is_completed_or_dropped_and_counted_as_that(
 ) -> None:
     """Both at the same moment: whichever is first decides, and the count says what is there."""
     size = upload_records.PART_BYTES + 10
-    made = (await live.client.post("/v1/uploads", json={"name": "a.bin", "size": size})).json()
-    path = f"/v1/uploads/{made['upload_id']}"
-    for part, length in zip(made["todo"], (upload_records.PART_BYTES, 10), strict=True):
+    body = (await live.client.post("/v1/uploads", json={"name": "a.bin", "size": size})).json()
+    path = f"/v1/uploads/{body['upload_id']}"
+    for part, length in zip(body["todo"], (upload_records.PART_BYTES, 10), strict=True):
         assert (await send(live, part, b"x" * length)).status_code == 200
     before, objects = await live.state.quotas.stored(""), objects_of(live)
     verb = "abort_multipart" if first == "drop" else "complete_multipart"
     real, answers = getattr(objects, verb), []
 
     async def meanwhile(*args: Any, **options: Any) -> Any:
-        done = await real(*args, **options) if first == "complete" else None
+        outcome = await real(*args, **options) if first == "complete" else None
         monkeypatch.undo()
         other = live.client.delete(path) if first == "complete" else live.client.post(f"{path}/complete")
         answers.append((await other).status_code)
-        return done if first == "complete" else await real(*args, **options)
+        return outcome if first == "complete" else await real(*args, **options)
 
     monkeypatch.setattr(objects, verb, meanwhile)
     mine = await (live.client.post(f"{path}/complete") if first == "complete" else live.client.delete(path))
-    is_there = made["key"] in await keys(live)
+    is_there = body["key"] in await keys(live)
     assert await live.state.quotas.stored("") == (before if is_there else before - size)
     assert (mine.status_code, answers[0], is_there) in {(404, 204, False), (204, 404, False)}

@@ -68,38 +68,38 @@ async def job(live: Live, job_id: str) -> Job:
 @pytest.mark.parametrize("name", POISON)
 async def test_one_jobs_payload_ends_that_job_alone(live: Live, name: str) -> None:
     bad, good = await put(live, POISON[name], '{"n":1}')
-    got = await Remote(live).claim()
-    if got["job_id"] == bad:  # what can be told is told, and what it names is not signed
-        assert got["inputs"] == {}
-        got = await Remote(live).claim()
+    claim = await Remote(live).claim()
+    if claim["job_id"] == bad:  # what can be told is told, and what it names is not signed
+        assert claim["inputs"] == {}
+        claim = await Remote(live).claim()
     else:
-        ended = await job(live, bad)
-        assert ended.status is Status.DEAD_LETTER
-        assert json.loads(ended.error or "{}")["code"] == "payload_unusable"
-    assert (got["job_id"], got["payload"]) == (good, {"n": 1})
+        ended_job = await job(live, bad)
+        assert ended_job.status is Status.DEAD_LETTER
+        assert json.loads(ended_job.error or "{}")["code"] == "payload_unusable"
+    assert (claim["job_id"], claim["payload"]) == (good, {"n": 1})
 
 
 async def test_a_reference_that_is_no_key_is_a_dead_letter_with_a_clear_code(live: Live) -> None:
     (bad,) = await put(live, POISON["a way up"])
     assert (await Remote(live).claim())["claimed"] is False
-    ended = await job(live, bad)
-    error = json.loads(ended.error or "{}")
-    assert (ended.status, error["code"]) == (Status.DEAD_LETTER, "payload_unusable")
+    ended_job = await job(live, bad)
+    error = json.loads(ended_job.error or "{}")
+    assert (ended_job.status, error["code"]) == (Status.DEAD_LETTER, "payload_unusable")
     assert "payload" in error["message"]
 
 
 async def test_a_claim_looks_behind_a_whole_batch_of_bad_payloads(live: Live) -> None:
     bad = await put(live, *[POISON["a way up"]] * 12)
     (good,) = await put(live, '{"n":2}')
-    got = await Remote(live).claim(max_jobs=3)
-    assert [one["job_id"] for one in got["jobs"]] == [good]
+    claim = await Remote(live).claim(max_jobs=3)
+    assert [one["job_id"] for one in claim["jobs"]] == [good]
     assert {(await job(live, job_id)).status for job_id in bad} == {Status.DEAD_LETTER}
 
 
 async def test_in_a_batch_the_others_are_given(live: Live) -> None:
     first, bad, last = await put(live, "{}", POISON["a way up"], "{}")
-    got = await Remote(live).claim(max_jobs=3)
-    assert [one["job_id"] for one in got["jobs"]] == [first, last]
+    claim = await Remote(live).claim(max_jobs=3)
+    assert [one["job_id"] for one in claim["jobs"]] == [first, last]
     assert (await job(live, bad)).status is Status.DEAD_LETTER
 
 
@@ -114,8 +114,8 @@ async def test_an_outage_of_the_object_store_ends_no_job(live: Live) -> None:
     (job_id,) = await put(live, '{"source":"object:uploads/acme/film.mp4"}')
     (other,) = await put(live, "{}")
     live.state.objects = Away()
-    got = await Remote(live).claim(max_jobs=5)
-    assert [one["job_id"] for one in got["jobs"]] == [other]
+    claim = await Remote(live).claim(max_jobs=5)
+    assert [one["job_id"] for one in claim["jobs"]] == [other]
     back = await job(live, job_id)
     assert (back.status, back.attempt_count, back.lease_losses, back.error) == (Status.QUEUED, 0, 0, None)
 
@@ -144,23 +144,23 @@ async def test_a_repeated_claim_is_guarded_too(small: Live) -> None:
 @pytest.mark.parametrize("metadata", ['"' + "x" * 204_900 + '"', '{"a":"\\ud800"}'])
 def test_metadata_that_cannot_be_written_stops_no_claim(metadata: str) -> None:
     payload = f'{{"status_webhook_url":"https://x.invalid/hook","metadata":{metadata}}}'
-    told = claim_callback(a_job(contract="euterpe", payload=payload))
-    assert told is not None
-    assert json.loads(told.body)["metadata"] == {}
+    callback = claim_callback(a_job(contract="euterpe", payload=payload))
+    assert callback is not None
+    assert json.loads(callback.body)["metadata"] == {}
     for odd in ('{"status_webhook_url":', '{"status_webhook_url":' + "[" * 5_000):
         assert claim_callback(a_job(contract="euterpe", payload=odd)) is None
 
 
 def worker_app() -> tuple[Callsheet, asyncio.Queue[int]]:
     """An app whose task tells which jobs it ran."""
-    app, done = Callsheet("sqlite:////nowhere/at/all.db"), asyncio.Queue[int]()
+    app, runs = Callsheet("sqlite:////nowhere/at/all.db"), asyncio.Queue[int]()
 
     @app.task(name="resize")
     async def resize(n: int) -> int:
-        done.put_nowait(n)
+        runs.put_nowait(n)
         return n
 
-    return app, done
+    return app, runs
 
 
 async def working(live: Live, app: Callsheet, done: asyncio.Queue[int], url: str = "") -> None:
@@ -169,76 +169,76 @@ async def working(live: Live, app: Callsheet, done: asyncio.Queue[int], url: str
     worker = app.remote_worker(remote, grace=1.0, drain=1.0)
     run = asyncio.create_task(worker.run())
     async with asyncio.timeout(60):
-        got = asyncio.create_task(done.get())
-        await asyncio.wait([run, got], return_when=asyncio.FIRST_COMPLETED)
+        response = asyncio.create_task(done.get())
+        await asyncio.wait([run, response], return_when=asyncio.FIRST_COMPLETED)
         assert not run.done(), run.exception()
-        assert got.result() == 1
+        assert response.result() == 1
         worker.stop(hard=True)
         await run
 
 
 async def test_a_remote_worker_goes_on_behind_every_kind_of_poison(small: Live) -> None:
-    app, done = worker_app()
+    app, runs = worker_app()
     bad = await put(small, *POISON.values(), "null", '"text"', '{"n":"\\ud800"}')
     await put(small, '{"n":1}')
-    await working(small, app, done)
+    await working(small, app, runs)
     ends = [(await job(small, job_id)).status for job_id in bad]
     assert set(ends) <= {Status.DEAD_LETTER, Status.FAILED}
 
 
 @pytest.mark.parametrize("status", [400, 404, 405, 409, 410, 413, 422])
 async def test_a_remote_worker_survives_a_refused_claim(small: Live, status: int) -> None:
-    app, done = worker_app()
+    app, runs = worker_app()
     await put(small, '{"n":1}')
     left = 2
 
-    def fate(asked: Asked) -> Fate:
+    def fate(request: Asked) -> Fate:
         nonlocal left
-        if asked.verb == "claim" and left:
+        if request.verb == "claim" and left:
             left -= 1
             return Fate(instead=problem(status, "no"))
         return Fate()
 
     async with FaultProxy.before(small.url, fate) as proxy:
-        await working(small, app, done, proxy.url)
+        await working(small, app, runs, proxy.url)
     assert left == 0
 
 
 async def test_a_payload_that_a_worker_cannot_read_ends_its_job_alone(small: Live) -> None:
-    app, done = worker_app()
+    app, runs = worker_app()
     bad, good = await put(small, '{"n":0}', '{"n":1}')
 
-    def odd(said: dict[str, Any]) -> dict[str, Any]:
-        jobs = [{**one, "payload": "\ud800"} if one["job_id"] == bad else one for one in said.get("jobs", [])]
-        return {**said, "jobs": jobs} if jobs else said
+    def odd(answer: dict[str, Any]) -> dict[str, Any]:
+        jobs = [{**one, "payload": "\ud800"} if one["job_id"] == bad else one for one in answer.get("jobs", [])]
+        return {**answer, "jobs": jobs} if jobs else answer
 
     async with FaultProxy.before(
-        small.url, lambda asked: Fate(change=odd) if asked.verb == "claim" else Fate()
+        small.url, lambda request: Fate(change=odd) if request.verb == "claim" else Fate()
     ) as proxy:
-        await working(small, app, done, proxy.url)
+        await working(small, app, runs, proxy.url)
     assert (await job(small, bad)).status is Status.DEAD_LETTER
     assert (await job(small, good)).job_id == good
 
 
 async def test_a_heartbeat_that_is_refused_for_what_it_says_does_not_end_the_worker(small: Live) -> None:
-    app, done = Callsheet("sqlite:////nowhere/at/all.db"), asyncio.Queue[int]()
-    refused = asyncio.Event()
+    app, runs = Callsheet("sqlite:////nowhere/at/all.db"), asyncio.Queue[int]()
+    is_refused = asyncio.Event()
 
     @app.task(name="resize")
     async def resize(n: int) -> int:
-        await refused.wait()
-        done.put_nowait(n)
+        await is_refused.wait()
+        runs.put_nowait(n)
         return n
 
-    def fate(asked: Asked) -> Fate:
-        if asked.verb == "heartbeats" and not refused.is_set():
-            refused.set()
+    def fate(request: Asked) -> Fate:
+        if request.verb == "heartbeats" and not is_refused.is_set():
+            is_refused.set()
             return Fate(instead=Answered(422, {"content-type": "text/html"}, b"<p>no"))
         return Fate()
 
     await put(small, '{"n":1}')
     async with FaultProxy.before(small.url, fate) as proxy:
-        await working(small, app, done, proxy.url)
+        await working(small, app, runs, proxy.url)
 
 
 async def test_a_local_worker_goes_on_behind_every_kind_of_poison() -> None:
@@ -257,8 +257,8 @@ async def test_a_local_worker_goes_on_behind_every_kind_of_poison() -> None:
         async with asyncio.timeout(60):
             await app.worker().run(burst=True)
         assert seen == [1]
-        found = await engine.store.get([new.job_id for new in batch])
-        assert {one.status for one in found if one is not None} <= {Status.FAILED, Status.DEAD_LETTER}
+        jobs = await engine.store.get([new.job_id for new in batch])
+        assert {one.status for one in jobs if one is not None} <= {Status.FAILED, Status.DEAD_LETTER}
 
 
 async def test_a_job_of_another_contract_ends_in_its_own_words(live: Live) -> None:

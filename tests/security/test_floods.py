@@ -49,8 +49,8 @@ async def held(live: Live, worker: Worker, count: int) -> list[dict[str, Any]]:
     """Jobs of `acme` that a worker holds."""
     for _ in range(count):
         await add(live, "acme")
-    found = await worker.claim(max_jobs=count)
-    return list(found.get("jobs") or [found])
+    jobs = await worker.claim(max_jobs=count)
+    return list(jobs.get("jobs") or [jobs])
 
 
 async def queued(live: Live, tenant: str = "acme") -> int:
@@ -91,17 +91,17 @@ async def test_follow_ups_of_a_tenants_worker_stay_within_its_quota(
     """In one request, in many at once, and by its own route."""
     worker = await make(live)
     jobs = await held(live, worker, 10)
-    answer = await worker.send("moves", moves=[ended(got, FAN) for got in jobs[:4]])
-    told = [move.get("code", "ok") for move in answer.json()["answers"]]
-    assert told == ["ok", "ok", "quota_exceeded", "quota_exceeded"]
+    answer = await worker.send("moves", moves=[ended(claim, FAN) for claim in jobs[:4]])
+    body = [move.get("code", "ok") for move in answer.json()["answers"]]
+    assert body == ["ok", "ok", "quota_exceeded", "quota_exceeded"]
     assert await queued(live) == 8
     with monkeypatch.context() as patch:
         count_when_all_are_here(live, patch, 4)
-        many = await asyncio.gather(*(worker.move(got, do="complete", follow_ups=FAN[:2]) for got in jobs[4:8]))
+        many = await asyncio.gather(*(worker.move(claim, do="complete", follow_ups=FAN[:2]) for claim in jobs[4:8]))
     assert Counter(move.get("code", "ok") for move in many) == {"ok": 1, "quota_exceeded": 3}
     assert await queued(live) == QUOTA
-    refused = problem(await worker.say("complete", jobs[8], follow_ups=FAN), 429, "quota_exceeded")
-    assert (refused["quota"], refused["limit"], refused["used"]) == ("queued", QUOTA, QUOTA)
+    refusal = problem(await worker.say("complete", jobs[8], follow_ups=FAN), 429, "quota_exceeded")
+    assert (refusal["quota"], refusal["limit"], refusal["used"]) == ("queued", QUOTA, QUOTA)
     assert (await live.engine.get(jobs[8]["job_id"])).status.value == "running"
 
 
@@ -154,12 +154,12 @@ async def test_ended_operations_of_a_tenant_make_room_for_new_ones(live: Live, m
     store = live.engine.store
     async with await live.key("acme") as acme, await live.key("globex") as globex:
         theirs = (await replay(globex)).json()["operation_id"]
-        made = []
+        operations_made = []
         for _ in range(6):
-            made.append((await replay(acme)).json()["operation_id"])
-            assert await operations.stop(store, made[-1]) is not None
-        kept = {document.id for document in await store.documents(operations.KIND)}
-    assert kept == {theirs, *made[-3:]}
+            operations_made.append((await replay(acme)).json()["operation_id"])
+            assert await operations.stop(store, operations_made[-1]) is not None
+        documents = {document.id for document in await store.documents(operations.KIND)}
+    assert documents == {theirs, *operations_made[-3:]}
 
 
 async def test_operators_begin_what_they_like(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,8 +180,8 @@ async def test_ever_new_names_of_a_tenants_workers_are_not_all_noted(
     mine = await enrolled(live, tenants=["acme"])
     for worker in (other, operators, mine):
         await worker.claim()
-    noted = {document.id for document in await live.engine.store.documents(SEEN)}
-    assert noted == {"w0", "w1", "w2", "w9", "ours", mine.name}
+    notes = {document.id for document in await live.engine.store.documents(SEEN)}
+    assert notes == {"w0", "w1", "w2", "w9", "ours", mine.name}
 
 
 async def test_so_many_claims_and_heartbeats_of_a_tenants_workers_wait(
@@ -199,14 +199,14 @@ async def test_so_many_claims_and_heartbeats_of_a_tenants_workers_wait(
         waits = [asyncio.create_task(one.send("claim", streams=["none"], max_wait_ms=60_000)) for one in mine[:2]]
         stack.callback(lambda: [task.cancel() for task in waits])
         await parked(live, 2)
-        refused = await mine[2].send("claim", streams=["none"], max_wait_ms=60_000)
-        problem(refused, 429, "too_many_requests")
-        assert refused.headers["retry-after"] == "5"
+        refusal = await mine[2].send("claim", streams=["none"], max_wait_ms=60_000)
+        problem(refusal, 429, "too_many_requests")
+        assert refusal.headers["retry-after"] == "5"
         assert (await mine[2].claim("none"))["claimed"] is False, "who does not wait is answered"
         waits += [asyncio.create_task(one.send("claim", streams=["none"], max_wait_ms=60_000)) for one in (other, ours)]
         await parked(live, 4)
-        (got,) = await held(live, mine[0], 1)
-        lease = [{"job_id": got["job_id"], "lease_token": got["lease_token"]}]
+        (claim,) = await held(live, mine[0], 1)
+        lease = [{"job_id": claim["job_id"], "lease_token": claim["lease_token"]}]
         place = live.state.parts[waiting.Waiting]
         for count in (1, 2):
             waits.append(asyncio.create_task(mine[0].send("heartbeats", leases=lease, wait_ms=25_000)))
@@ -234,11 +234,11 @@ async def test_many_endpoints_at_once_are_no_more_than_a_tenant_may_have(url: st
     store = await stores.open_store(url)
     try:
         endpoints = Endpoints(store, VaultSealer(LocalKeyring(first_keys())))
-        made = await asyncio.gather(
+        result = await asyncio.gather(
             *(endpoints.create("flood", f"https://example.org/{n}") for n in range(MOST_ENDPOINTS + 20)),
             return_exceptions=True,
         )
-        assert sum(isinstance(one, TooManyEndpoints) for one in made) == 20
+        assert sum(isinstance(one, TooManyEndpoints) for one in result) == 20
         assert len(await endpoints.list("flood")) == MOST_ENDPOINTS
     finally:
         await stores.empty({url: store})

@@ -76,8 +76,10 @@ def test_every_container_that_is_known_by_its_bytes_is_listed_and_no_list_of_fil
 
 def test_all_listed_decoders_are_names_that_ffmpeg_knows(how: Ffmpeg) -> None:
     run = subprocess.run([how.binary.path, "-hide_banner", "-decoders"], capture_output=True, check=True, text=True)
-    known = {line.split()[1] for line in run.stdout.splitlines() if line.startswith(" ") and len(line.split()) > 1}
-    assert set(DECODERS) - known <= {
+    known_names = {
+        line.split()[1] for line in run.stdout.splitlines() if line.startswith(" ") and len(line.split()) > 1
+    }
+    assert set(DECODERS) - known_names <= {
         "libaom-av1",
         "libopencore_amrnb",
         "libopencore_amrwb",
@@ -121,12 +123,12 @@ def test_sampling_decodes_nothing_that_is_not_listed(how: Ffmpeg, tmp_path: Path
 
 
 def sampled(order: Order) -> int:
-    said: list[dict[str, Any]] = []
+    texts: list[dict[str, Any]] = []
     try:
-        look(order, said.append)
+        look(order, texts.append)
     except av.FFmpegError:
         return 0
-    return int(said[-1]["done"]["sampled"])
+    return int(texts[-1]["done"]["sampled"])
 
 
 @pytest.fixture

@@ -39,8 +39,8 @@ change = st.sampled_from([str, str.upper, str.title, lambda text: text[::-1], la
 
 @pytest.fixture(params=stores.THREE)
 async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Town]:
-    async with town(request.param, tmp_path) as found:
-        yield found
+    async with town(request.param, tmp_path) as here:
+        yield here
 
 
 async def test_no_bent_id_of_the_victim_opens_anything_for_a_stranger(here: Town) -> None:
@@ -51,17 +51,17 @@ async def test_no_bent_id_of_the_victim_opens_anything_for_a_stranger(here: Town
     def choose(route: Route, before: str, after: str, bend: object) -> None:
         name = route.path.partition("{")[2].partition("}")[0] if "{" in route.path else "queued_id"
         own = str(getattr(here.estate, name))
-        bent = before + bend(own) + after  # type: ignore[operator]
-        tries.append((route, here.estate.fill(route.path.replace(f"{{{name}}}", bent))))
+        bent_text = before + bend(own) + after  # type: ignore[operator]
+        tries.append((route, here.estate.fill(route.path.replace(f"{{{name}}}", bent_text))))
 
     await asyncio.to_thread(choose)
     key = await here.live.text(STRANGER, scopes=[READ, WRITE, WORKER])
     for route, path in tries:
         status, text = await send(here, route, path, key)
-        told = f"{route.name} as {path!r}: {text[:400]}"
-        assert SECRET not in text, told
-        assert 300 <= status < 500 or not (status >= 500 or names_victim(text, here)), told
-        assert f"/{VICTIM}/" not in text.partition("location:")[2].partition("\r\n")[0], told
+        message = f"{route.name} as {path!r}: {text[:400]}"
+        assert SECRET not in text, message
+        assert 300 <= status < 500 or not (status >= 500 or names_victim(text, here)), message
+        assert f"/{VICTIM}/" not in text.partition("location:")[2].partition("\r\n")[0], message
 
 
 async def test_no_id_and_no_parameter_with_a_nul_breaks_anything(here: Town) -> None:
@@ -73,12 +73,14 @@ async def test_no_id_and_no_parameter_with_a_nul_breaks_anything(here: Town) -> 
         path = here.estate.fill(route.path or route.template)
         name = route.path.partition("{")[2].partition("}")[0]
         mine = str(getattr(here.estate, name)) if name else ""
-        bent = [path.replace(mine, f"{mine[:4]}%00"), path.replace(mine, "%00")] if mine else []
-        told = paths.get(route.template.replace(":path", ""), {}).get(route.method.lower(), {})
-        names = [one["name"] for one in told.get("parameters", ()) if one["in"] == "query"]
-        bent += [f"{path.partition('?')[0]}?{one}=%00" for one in names if not route.stream]  # a stream would stay open
+        bent_texts = [path.replace(mine, f"{mine[:4]}%00"), path.replace(mine, "%00")] if mine else []
+        message = paths.get(route.template.replace(":path", ""), {}).get(route.method.lower(), {})
+        names = [one["name"] for one in message.get("parameters", ()) if one["in"] == "query"]
+        bent_texts += [
+            f"{path.partition('?')[0]}?{one}=%00" for one in names if not route.stream
+        ]  # a stream would stay open
         for key in (own, admin):
-            for one in bent:
+            for one in bent_texts:
                 status, text = await send(here, route, one, key)
                 assert status < 500, f"{route.name} as {one!r}: {text[:400]}"
 
@@ -88,8 +90,8 @@ async def send(here: Town, route: Route, path: str, key: str) -> tuple[int, str]
     body = b"" if route.body is None else json.dumps(here.estate.fill(route.body)).encode()
     line = f"{route.method} /{path.removeprefix('/').replace(' ', '%20')} HTTP/1.1"
     head = (line, "Host: localhost", f"X-API-Key: {key}", "Content-Type: application/json", "Connection: close")
-    sent = "\r\n".join((*head, f"Content-Length: {len(body)}", "", "")).encode()
-    answer = (await exchange(here.live, sent + body)).decode("utf-8", "replace")
+    request = "\r\n".join((*head, f"Content-Length: {len(body)}", "", "")).encode()
+    answer = (await exchange(here.live, request + body)).decode("utf-8", "replace")
     assert answer.startswith("HTTP/1.1 "), f"{line}: {answer[:200]!r}"
     return int(answer.split()[1]), answer
 

@@ -45,34 +45,34 @@ async def test_queues_that_a_tenant_invents_are_told_of_together(live: Live) -> 
     live.engine.fair_queues = frozenset({"media"})
     await live.engine.enqueue([new_job(queue="big") for _ in range(3)])
     await live.engine.enqueue([new_job(queue=f"invented-{n}", requester_id="acme") for n in range(MANY)])
-    told = await ready_of(live)
-    assert told["big"] == 3, "the biggest have a label"
-    assert told["media"] == 0, "and so have those of the settings, however small"
-    assert len(told) == MOST_SHOWN + len(["media", OTHER])
-    assert sum(told.values()) == 3 + MANY, "no job is left out"
-    assert told[OTHER] == 3 + MANY - 3 - (MOST_SHOWN - 1)
+    depths = await ready_of(live)
+    assert depths["big"] == 3, "the biggest have a label"
+    assert depths["media"] == 0, "and so have those of the settings, however small"
+    assert len(depths) == MOST_SHOWN + len(["media", OTHER])
+    assert sum(depths.values()) == 3 + MANY, "no job is left out"
+    assert depths[OTHER] == 3 + MANY - 3 - (MOST_SHOWN - 1)
 
 
 async def test_a_queue_s_name_writes_nothing_into_the_page(live: Live) -> None:
     await live.engine.enqueue([new_job(queue=name, requester_id="acme") for name in ODD])
-    told = await ready_of(live)
-    assert {name: told[name] for name in ODD} == dict.fromkeys(ODD, 1)
+    depths = await ready_of(live)
+    assert {name: depths[name] for name in ODD} == dict.fromkeys(ODD, 1)
 
 
 async def test_an_empty_queue_keeps_its_zero_while_there_is_room() -> None:
-    shown = Depths(lambda: None, ["own"])
-    shown._show({"a": Backlog(1)}, frozenset({"own"}))
-    shown._show({"b": Backlog(1)}, frozenset({"own"}))
-    assert shown._shown == {"own", "a", "b"}
-    shown._show({f"n{n}": Backlog(2) for n in range(MOST_SHOWN)}, frozenset({"own"}))
-    assert len(shown._shown) == MOST_SHOWN + 1
-    assert not shown._shown & {"a", "b"}
+    depths = Depths(lambda: None, ["own"])
+    depths._show({"a": Backlog(1)}, frozenset({"own"}))
+    depths._show({"b": Backlog(1)}, frozenset({"own"}))
+    assert depths._shown == {"own", "a", "b"}
+    depths._show({f"n{n}": Backlog(2) for n in range(MOST_SHOWN)}, frozenset({"own"}))
+    assert len(depths._shown) == MOST_SHOWN + 1
+    assert not depths._shown & {"a", "b"}
 
 
 async def test_names_that_come_and_go_are_so_many_in_a_life() -> None:
-    shown, seen = Depths(lambda: None, ["own"]), set[str]()
+    depths, seen = Depths(lambda: None, ["own"]), set[str]()
     for round_ in range(20):
-        shown._show({f"{round_}-{n}": Backlog(round_ + 1) for n in range(MOST_SHOWN)}, frozenset({"own"}))
-        seen |= shown._shown
+        depths._show({f"{round_}-{n}": Backlog(round_ + 1) for n in range(MOST_SHOWN)}, frozenset({"own"}))
+        seen |= depths._shown
     assert seen == {"own", OTHER} | {f"{r}-{n}" for r in range(MOST_EVER // MOST_SHOWN) for n in range(MOST_SHOWN)}
     assert 3 * len(seen) < 2_000, "the SDK would drop labels, also of the queues that are ours"

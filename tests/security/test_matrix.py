@@ -40,8 +40,8 @@ BROKEN: dict[str, Any] = {
 
 @pytest.fixture(params=stores.THREE)
 async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Town]:
-    async with town(request.param, tmp_path) as found:
-        yield found
+    async with town(request.param, tmp_path) as here:
+        yield here
 
 
 def routes_of(routes: list[Any]) -> Iterator[tuple[str, str]]:
@@ -57,15 +57,15 @@ def routes_of(routes: list[Any]) -> Iterator[tuple[str, str]]:
 
 
 async def test_every_route_of_the_running_app_has_a_row(here: Town) -> None:
-    served = list(routes_of(here.live.server.config.app.routes))  # type: ignore[union-attr]
-    assert len(served) > 90
-    assert sorted(served) == sorted((route.method, route.template) for route in ROUTES)
+    routes_there = list(routes_of(here.live.server.config.app.routes))  # type: ignore[union-attr]
+    assert len(routes_there) > 90
+    assert sorted(routes_there) == sorted((route.method, route.template) for route in ROUTES)
 
 
 async def test_the_parameters_that_may_be_given_again_are_the_lists_of_the_document(here: Town) -> None:
     paths = here.live.server.config.app.openapi()["paths"]  # type: ignore[union-attr]
-    given = [each for methods in paths.values() for one in methods.values() for each in one.get("parameters", ())]
-    lists = {each["name"] for each in given if each["in"] == "query" and '"array"' in json.dumps(each["schema"])}
+    arguments = [each for methods in paths.values() for one in methods.values() for each in one.get("parameters", ())]
+    lists = {each["name"] for each in arguments if each["in"] == "query" and '"array"' in json.dumps(each["schema"])}
     assert lists == REPEATABLE
 
 
@@ -99,12 +99,12 @@ async def test_nobody_without_a_key_gets_past_any_route(here: Town) -> None:
 
 async def test_revoked_and_expired_keys_get_past_no_route(here: Town) -> None:
     keys = ApiKeys(here.live.engine.store)
-    revoked, key = await keys.create("revoked", requester_id=VICTIM, scopes=[*SCOPES, ADMIN])
-    expired, _ = await keys.create("expired", requester_id=VICTIM, scopes=[*SCOPES, ADMIN], ttl_s=0)
+    revoked_key, key = await keys.create("revoked", requester_id=VICTIM, scopes=[*SCOPES, ADMIN])
+    expired_key, _ = await keys.create("expired", requester_id=VICTIM, scopes=[*SCOPES, ADMIN], ttl_s=0)
     assert await keys.revoke(key.key_id)
     async with here.live.bare() as nobody:
         for route in KEYED:
-            for caller, text in {"revoked": revoked, "expired": expired}.items():
+            for caller, text in {"revoked": revoked_key, "expired": expired_key}.items():
                 refused(await call(nobody, here, route, headers={"X-API-Key": text}), route, caller, 401)
 
 
@@ -132,8 +132,8 @@ async def test_lists_and_searches_of_another_tenant_show_nothing_of_the_victim(h
         for route in lists:
             answer = await call(stranger, here, route)
             assert answer.status_code in {200, 404}, f"{route.name}: {text_of(answer)}"  # 404: it has no secret yet
-            shown = [part for part in (SECRET, VICTIM, *ids) if part in text_of(answer)]
-            assert shown == [], f"{route.name} shows {shown}"
+            texts = [part for part in (SECRET, VICTIM, *ids) if part in text_of(answer)]
+            assert texts == [], f"{route.name} shows {texts}"
 
 
 async def test_the_owner_gets_past_every_route_that_strangers_do_not(here: Town) -> None:
@@ -175,9 +175,9 @@ async def test_a_worker_of_another_tenant_or_queue_touches_no_lease(here: Town) 
 async def enrolled(here: Town, queues: list[str], tenants: list[str]) -> tuple[str, str]:
     """The token and the id of a new worker that may work for these queues and tenants."""
     right = {"queues": queues, "tenants": tenants}
-    invited = (await here.live.client.post("/v1/workers/enrolments", json=right)).json()
-    asked = {"enrolment_token": invited["enrolment_token"], "worker_name": "stranger"}
-    answer = (await here.live.client.post("/internal/worker/enroll", json=asked)).json()
+    enrolment = (await here.live.client.post("/v1/workers/enrolments", json=right)).json()
+    body = {"enrolment_token": enrolment["enrolment_token"], "worker_name": "stranger"}
+    answer = (await here.live.client.post("/internal/worker/enroll", json=body)).json()
     return answer["worker_token"], answer["worker_id"]
 
 
@@ -209,5 +209,5 @@ async def test_signed_addresses_open_for_their_signature_alone(here: Town) -> No
             for client in (owner, nobody, here.live.client):
                 refused(await call(client, here, route), route, "somebody without a signature", 403)
                 more = "?expires=99999999999&signature=" + "0" * 64
-                forged = await client.request(route.method, here.estate.fill(route.path) + more)
-                refused(forged, route, "somebody with a made-up signature", 403)
+                forgery = await client.request(route.method, here.estate.fill(route.path) + more)
+                refused(forgery, route, "somebody with a made-up signature", 403)

@@ -22,17 +22,17 @@ HUGE = (10**30, 2**63, 2**62)
 
 @pytest.fixture(params=stores.THREE)
 async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Town]:
-    async with town(request.param, tmp_path) as found:
-        yield found
+    async with town(request.param, tmp_path) as here:
+        yield here
 
 
 async def held(here: Town, worker: httpx2.AsyncClient) -> dict[str, Any]:
     """A job of the stranger's own that its worker holds, as a proof for moves."""
     await here.live.engine.enqueue([new_job(requester_id=STRANGER, contract="control_plane", queue="odd")])
-    asked = {"worker_id": "w9", "streams": ["odd"]}
-    claimed = (await worker.post("/internal/worker/claim", json=asked)).json()
-    assert claimed["claimed"], claimed
-    return {name: claimed[name] for name in ("job_id", "attempt_id", "lease_token")}
+    body = {"worker_id": "w9", "streams": ["odd"]}
+    claim = (await worker.post("/internal/worker/claim", json=body)).json()
+    assert claim["claimed"], claim
+    return {name: claim[name] for name in ("job_id", "attempt_id", "lease_token")}
 
 
 @pytest.mark.parametrize(
@@ -57,8 +57,8 @@ async def test_no_number_keeps_an_end_from_being_told(here: Town, end: str, coun
     """The report of an end is never refused: else the lease runs out, and a job that has ended runs again."""
     async with await here.live.key(STRANGER, scopes=["worker"]) as worker:
         proof = await held(here, worker)
-        said = {"retry_in_ms": count, "delay_ms": count, "error": {"code": count, "details": {"a": count}}}
-        body = {"worker_id": "w9", "moves": [{**proof, "do": end, **said}]}
+        move_fields = {"retry_in_ms": count, "delay_ms": count, "error": {"code": count, "details": {"a": count}}}
+        body = {"worker_id": "w9", "moves": [{**proof, "do": end, **move_fields}]}
         answer = await worker.post("/internal/worker/moves", json=body)
         assert (answer.status_code, answer.json()["ok"]) == (200, True), answer.text
         job = await here.live.engine.get(proof["job_id"])
@@ -72,15 +72,15 @@ async def test_a_worker_cannot_make_its_job_wait_for_ever(here: Town) -> None:
         details = {"waits_for": "storage", "waits": -1, "waited_ms": -(10**15)}
         fail = {**proof, "do": "fail", "retry_in_ms": 0, "error": {"code": "x", "retryable": True, "details": details}}
         await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [fail]})
-        asked = {"worker_id": "w9", "streams": ["odd"]}
-        claimed = (await worker.post("/internal/worker/claim", json=asked)).json()
-        again = {name: claimed[name] for name in ("job_id", "attempt_id", "lease_token")}
+        body = {"worker_id": "w9", "streams": ["odd"]}
+        claim = (await worker.post("/internal/worker/claim", json=body)).json()
+        again = {name: claim[name] for name in ("job_id", "attempt_id", "lease_token")}
         wait = {**again, "do": "release", "waits_for": "storage", "error": {"code": "x"}}
         answer = await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [wait]})
         assert answer.json()["ok"], answer.text
-        told = json.loads((await here.live.engine.get(proof["job_id"])).error or "")["details"]
-        assert (told["waits_for"], told["waits"]) == ("storage", 1)
-        assert 0 < told["waited_ms"] <= 60_000
+        record = json.loads((await here.live.engine.get(proof["job_id"])).error or "")["details"]
+        assert (record["waits_for"], record["waits"]) == ("storage", 1)
+        assert 0 < record["waited_ms"] <= 60_000
 
 
 async def test_a_worker_cannot_take_the_id_of_a_schedules_next_job(here: Town) -> None:
@@ -91,8 +91,8 @@ async def test_a_worker_cannot_take_the_id_of_a_schedules_next_job(here: Town) -
             move = {"do": "complete", "follow_ups": [{"task": "x", "job_id": job_id}]}
             proof = await held(here, worker)
             answer = await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [{**proof, **move}]})
-            (told,) = answer.json()["answers"]
-            assert (told["ok"], told["code"]) == (False, "validation_failed"), told
+            (body,) = answer.json()["answers"]
+            assert (body["ok"], body["code"]) == (False, "validation_failed"), body
 
 
 async def test_follow_ups_wait_for_the_slots_of_their_tenant(here: Town) -> None:
@@ -102,6 +102,6 @@ async def test_follow_ups_wait_for_the_slots_of_their_tenant(here: Town) -> None
         move = {"do": "complete", "follow_ups": [{"task": "x", "queue": "odd"}] * 5}
         answer = await worker.post("/internal/worker/moves", json={"worker_id": "w9", "moves": [{**proof, **move}]})
         assert answer.json()["ok"], answer.text
-        asked = {"worker_id": "w9", "streams": ["odd"], "max_jobs": 5}
-        claimed = (await worker.post("/internal/worker/claim", json=asked)).json()
-        assert len(claimed["jobs"]) == 1
+        body = {"worker_id": "w9", "streams": ["odd"], "max_jobs": 5}
+        claim = (await worker.post("/internal/worker/claim", json=body)).json()
+        assert len(claim["jobs"]) == 1

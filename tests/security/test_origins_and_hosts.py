@@ -75,11 +75,13 @@ async def test_our_own_page_and_programs_change_things_without_keys() -> None:
 @pytest.mark.parametrize("host", ["evil.example.org", "127.0.0.1.example.org", "localhost.example.org", "10.0.0.1"])
 async def test_another_name_is_not_answered_to_without_keys(host: str) -> None:
     async with site(auth=False) as (_, client):
-        for named in (host, f"{host}:8484"):
+        for host_header in (host, f"{host}:8484"):
             for answer in (
-                await client.get("/v1/jobs", headers={"Host": named}),
-                await client.get("/studio", headers={"Host": named}),
-                await client.post("/v1/jobs", json=JOB, headers={"Host": named, "Origin": f"http://{named}"}),
+                await client.get("/v1/jobs", headers={"Host": host_header}),
+                await client.get("/studio", headers={"Host": host_header}),
+                await client.post(
+                    "/v1/jobs", json=JOB, headers={"Host": host_header, "Origin": f"http://{host_header}"}
+                ),
             ):
                 problem(answer, 421, "host_not_allowed")
         assert await jobs(client) == 0
@@ -113,8 +115,8 @@ async def test_a_request_names_its_host_once() -> None:
             "Host: a b\r\n",
             "Host: a,b\r\n",
         ):
-            got = await exchange(live, f"GET /v1/jobs HTTP/1.1\r\n{hosts}{key}\r\n".encode())
-            assert got.startswith(b"HTTP/1.1 400"), (hosts, got)
+            response = await exchange(live, f"GET /v1/jobs HTTP/1.1\r\n{hosts}{key}\r\n".encode())
+            assert response.startswith(b"HTTP/1.1 400"), (hosts, response)
         assert (await exchange(live, f"GET /v1/jobs HTTP/1.1\r\nHost: a\r\n{key}\r\n".encode())).startswith(
             b"HTTP/1.1 200"
         )
@@ -215,9 +217,9 @@ def test_an_address_that_waits_may_try_again() -> None:
     failed_sign_ins = FailedSignIns(lambda: now)
 
     def fails() -> str:
-        with pytest.raises(Problem) as refused, failed_sign_ins.counted("1.2.3.4", guessed=True):
+        with pytest.raises(Problem) as excinfo, failed_sign_ins.counted("1.2.3.4", guessed=True):
             raise Problem("unauthorized", "no")
-        return refused.value.code
+        return excinfo.value.code
 
     assert [fails() for _ in range(11)] == ["unauthorized"] * 10 + ["too_many_requests"]
     now = 5.0
@@ -227,9 +229,9 @@ def test_an_address_that_waits_may_try_again() -> None:
 @pytest.mark.parametrize("key", ["a", "short-key", "aaaaaaaaaaaaaaaaaaaaaaaa", "abababababababababab"])
 async def test_a_key_that_can_be_guessed_is_refused_at_the_start(key: str) -> None:
     store = await stores.open_store(stores.fresh_url("sqlite"))
-    with pytest.raises(InvalidInput, match="CALLSHEET_API_KEY") as refused:
+    with pytest.raises(InvalidInput, match="CALLSHEET_API_KEY") as excinfo:
         ApiKeys(store, bootstrap=key)
-    assert key not in str(refused.value) or key == "a"
+    assert key not in str(excinfo.value) or key == "a"
     await store.close()
 
 
@@ -239,8 +241,8 @@ def test_a_nonce_cannot_hold_a_piece_of_the_body() -> None:
     secret, body = new_secret(), b'5.{"event_id":"e1"}'
     headers = signed_headers([key_of(secret)], "e1", body, attempt=1, at_s=1000)
     receiver = Receiver([secret], clock=lambda: 1000.0)
-    moved = {**headers, "x-euterpe-nonce": f"{headers['x-euterpe-nonce']}.5"}
+    moved_row = {**headers, "x-euterpe-nonce": f"{headers['x-euterpe-nonce']}.5"}
     with pytest.raises(NotVerified, match="nonce"):
-        receiver.verify(moved, body[2:])
+        receiver.verify(moved_row, body[2:])
     with pytest.raises(InvalidInput):
         signature(key_of(secret), "1000", "a.b", b"{}")

@@ -125,8 +125,8 @@ async def test_every_verb_refuses_what_is_a_strangers(raw: MemoryObjects, tmp_pa
     for key in STRANGE:
         assert await raw.get(key) == b"as it was"
     abstract = Objects.__abstractmethods__ - {"close"}
-    tried = {*reads(objects, "a", tmp_path), *writes(objects, "a", tmp_path)}
-    assert abstract <= tried, "a verb of the face is not among those that are tried"
+    calls = {*reads(objects, "a", tmp_path), *writes(objects, "a", tmp_path)}
+    assert abstract <= calls, "a verb of the face is not among those that are tried"
 
 
 async def test_every_verb_takes_what_is_its_own(raw: MemoryObjects, tmp_path: Path) -> None:
@@ -156,9 +156,9 @@ async def test_the_storage_itself_is_not_to_be_had_from_what_is_bound(raw: Memor
 async def test_a_contract_may_add_what_it_has_looked_at(raw: MemoryObjects) -> None:
     objects = with_folders(bound(raw), ["frames/1"], readable=["thumbs/1"])
     await objects.put("frames/1/a", b"x")
-    for refused in ("thumbs/1/a", "frames/10/a"):
+    for refusal in ("thumbs/1/a", "frames/10/a"):
         with pytest.raises(ObjectNotOwned):
-            await objects.put(refused, b"x")
+            await objects.put(refusal, b"x")
 
 
 @given(key=hostile_keys)
@@ -204,8 +204,8 @@ async def place(url: str, tmp_path: Path) -> AsyncIterator[Place]:  # noqa: F811
 
 async def test_a_task_has_its_requesters_objects_however_it_asks_for_them(place: Place) -> None:
     app = place.app
-    told: dict[str, Any] = {}
-    _declare(app, told)
+    reports: dict[str, Any] = {}
+    _declare(app, reports)
     raw = await app.objects()
     assert not isinstance(raw, OwnedObjects), "operators' code has all objects"
     for key in ("uploads/acme/1/a", "uploads/other/1/a"):
@@ -213,22 +213,22 @@ async def test_a_task_has_its_requesters_objects_however_it_asks_for_them(place:
     for name in ("by_context", "by_app", "by_simple", "by_thread"):
         await app.enqueue([app.task_named(name).options(requester_id="acme").new_job()])
     await app.worker().run(burst=True)
-    assert set(told.values()) == {("as it was", "object_not_owned", "object_not_owned")}, told
-    assert len(told) == 4
+    assert set(reports.values()) == {("as it was", "object_not_owned", "object_not_owned")}, reports
+    assert len(reports) == 4
     assert await raw.get("uploads/other/1/a") == b"as it was"
 
 
 def _declare(app: Callsheet, told: dict[str, Any]) -> None:
     async def tried(objects: Objects) -> tuple[str, str, str]:
         assert isinstance(objects, OwnedObjects)
-        found = (await objects.get("uploads/acme/1/a")).decode()
-        refused = []
+        result = (await objects.get("uploads/acme/1/a")).decode()
+        refusals = []
         for verb in (objects.get("uploads/other/1/a"), objects.put("uploads/other/1/a", b"mine")):
             try:
                 await verb
             except ObjectNotOwned as error:
-                refused.append(error.code)
-        return found, refused[0], refused[1]
+                refusals.append(error.code)
+        return result, refusals[0], refusals[1]
 
     @app.task
     async def by_context(ctx: Context) -> None:
@@ -254,13 +254,13 @@ def _declare(app: Callsheet, told: dict[str, Any]) -> None:
 async def test_a_thread_that_a_task_starts_by_itself_gets_no_storage(place: Place) -> None:
     app = place.app
     loops: dict[str, asyncio.AbstractEventLoop] = {}
-    refused: dict[str, str] = {}
+    refusal: dict[str, str] = {}
 
     def tried(name: str, ask: Callable[[], object]) -> None:
         try:
-            refused[name] = type(ask()).__name__
+            refusal[name] = type(ask()).__name__
         except ObjectNotOwned as error:
-            refused[name] = error.code
+            refusal[name] = error.code
 
     def in_thread() -> None:
         tried("portal", lambda: app.sync(app.objects()))
@@ -280,7 +280,7 @@ async def test_a_thread_that_a_task_starts_by_itself_gets_no_storage(place: Plac
     handle = await starts_a_thread.options(requester_id="acme").enqueue()
     await app.worker().run(burst=True)
     await handle.result("10s")
-    assert refused == dict.fromkeys(("portal", "own loop", "worker's loop"), "object_not_owned")
+    assert refusal == dict.fromkeys(("portal", "own loop", "worker's loop"), "object_not_owned")
     assert not isinstance(await app.objects(), OwnedObjects), "after the worker operators' code has all objects again"
 
 
@@ -315,9 +315,9 @@ async def test_transcode_neither_reads_nor_writes_what_is_a_strangers(place: Pla
     ]
     await place.live.engine.enqueue(jobs)
     await place.app.worker().run(burst=True)
-    ended = [await place.live.engine.get(job.job_id) for job in jobs]
-    assert all(job.status in (Status.FAILED, Status.DEAD_LETTER) for job in ended)
-    assert "object_not_owned" in (ended[0].error or "")
+    ended_jobs = [await place.live.engine.get(job.job_id) for job in jobs]
+    assert all(job.status in (Status.FAILED, Status.DEAD_LETTER) for job in ended_jobs)
+    assert "object_not_owned" in (ended_jobs[0].error or "")
     assert [info.key async for info in raw.list()] == ["outputs/victim/x.wav"]
 
 
@@ -333,9 +333,9 @@ async def test_a_result_that_names_a_strangers_output_gets_no_url(place: Place) 
     outputs = [{"location": f"object:outputs/{who}/x.mp3"} for who in ("victim", "acme")]
     await place.live.engine.settle([commands.succeed(job, json.dumps({"outputs": outputs}))])
     async with await place.live.key("acme") as acme:
-        told = (await acme.get("/transcode/status", params={"job_id": new.job_id})).json()["outputs"]
-    assert told[0]["url"] is None
-    assert "/objects/outputs/acme/x.mp3" in told[1]["url"]
+        body = (await acme.get("/transcode/status", params={"job_id": new.job_id})).json()["outputs"]
+    assert body[0]["url"] is None
+    assert "/objects/outputs/acme/x.mp3" in body[1]["url"]
 
 
 @given(key=hostile_keys)

@@ -40,10 +40,10 @@ async def posted(client: httpx2.AsyncClient, count: int) -> list[httpx2.Response
 
 
 def codes(answers: list[httpx2.Response]) -> dict[int, int]:
-    found: dict[int, int] = {}
+    by_name: dict[int, int] = {}
     for answer in answers:
-        found[answer.status_code] = found.get(answer.status_code, 0) + 1
-    return found
+        by_name[answer.status_code] = by_name.get(answer.status_code, 0) + 1
+    return by_name
 
 
 async def test_a_tenant_that_fills_its_quota_leaves_the_others_theirs(
@@ -51,10 +51,10 @@ async def test_a_tenant_that_fills_its_quota_leaves_the_others_theirs(
 ) -> None:
     """Also in one batch: what an operator sends first is on its way until all the others wait."""
     acme, other, enqueue = await live.key("acme"), await live.key("other"), live.engine.enqueue
-    begun = asyncio.Event()
+    has_begun = asyncio.Event()
 
     async def enqueue_when_all_wait(*args: Any, **options: Any) -> Any:
-        begun.set()
+        has_begun.set()
         monkeypatch.setattr(live.engine, "enqueue", enqueue)
         await until(lambda: len(live.state.batcher._waiting) == 25)
         return await enqueue(*args, **options)
@@ -62,15 +62,15 @@ async def test_a_tenant_that_fills_its_quota_leaves_the_others_theirs(
     async with acme, other:
         monkeypatch.setattr(live.engine, "enqueue", enqueue_when_all_wait)
         first = asyncio.create_task(live.client.post("/v1/jobs", json=JOB))
-        await begun.wait()
+        await has_begun.wait()
         mine, theirs = await asyncio.gather(posted(acme, 20), posted(other, 5))
         assert (await first).status_code == 202
         assert codes(mine) == {202: 5, 429: 15}
         assert codes(theirs) == {202: 5}
-        refused = next(answer for answer in mine if answer.status_code == 429)
-        body = problem(refused, 429, "quota_exceeded")
+        refusal = next(answer for answer in mine if answer.status_code == 429)
+        body = problem(refusal, 429, "quota_exceeded")
         assert (body["quota"], body["limit"], body["used"]) == ("queued", 5, 5)
-        assert int(refused.headers["retry-after"]) >= 1
+        assert int(refusal.headers["retry-after"]) >= 1
         assert "acme" not in body["detail"]
         await live.engine.claim(ClaimRequest("w", limit=2))  # the operator's, and one of a tenant
         assert codes(await posted(acme, 2) + await posted(other, 1)) == {202: 1, 429: 2}
@@ -103,9 +103,9 @@ async def test_an_operator_sets_the_quotas_of_one_tenant(live: Live) -> None:
         answer = await live.client.put("/v1/quotas/acme", json={"queued": 2, "bytes": 0})
         assert (answer.status_code, answer.json()["own"]) == (200, {"queued": 2, "bytes": 0})
         assert codes(await posted(acme, 3)) == {202: 2, 429: 1}
-        shown = (await acme.get("/v1/quotas")).json()["quotas"]
-        assert [one["tenant"] for one in shown] == ["acme"]
-        assert shown[0]["limits"] == {
+        body = (await acme.get("/v1/quotas")).json()["quotas"]
+        assert [one["tenant"] for one in body] == ["acme"]
+        assert body[0]["limits"] == {
             "queued": 2,
             "running": None,
             "bytes": None,
@@ -113,8 +113,8 @@ async def test_an_operator_sets_the_quotas_of_one_tenant(live: Live) -> None:
             "rate": 2000,
             "uploads": 1000,
         }
-        assert shown[0]["used"] == {"queued": 2, "running": 0, "bytes": 0, "streams": 0, "rate": None, "uploads": 0}
-        assert shown[0]["scope"]["rate"] == "per server process"
+        assert body[0]["used"] == {"queued": 2, "running": 0, "bytes": 0, "streams": 0, "rate": None, "uploads": 0}
+        assert body[0]["scope"]["rate"] == "per server process"
         for attempt in (
             acme.put("/v1/quotas/acme", json={"queued": 99}),
             acme.delete("/v1/quotas/acme"),
@@ -153,19 +153,19 @@ async def test_replays_do_not_pass_the_quota(live: Live) -> None:
     async with await live.key("acme") as acme:
         for _ in range(5):
             await live.fail(await live.running(acme))
-        ended = (await acme.get("/v1/dead-letters", params={"status": "both"})).json()["dead_letters"]
-        assert len(ended) == 5
+        job = (await acme.get("/v1/dead-letters", params={"status": "both"})).json()["dead_letters"]
+        assert len(job) == 5
         assert codes(await posted(acme, 2)) == {202: 2}
-        first = await acme.post(f"/v1/dead-letters/{ended[0]['job_id']}/replay")
+        first = await acme.post(f"/v1/dead-letters/{job[0]['job_id']}/replay")
         assert first.status_code == 202, first.text
-        problem(await acme.post(f"/v1/dead-letters/{ended[1]['job_id']}/replay"), 429, "quota_exceeded")
+        problem(await acme.post(f"/v1/dead-letters/{job[1]['job_id']}/replay"), 429, "quota_exceeded")
         many = await acme.post("/v1/dead-letters/replay", json={"status": "both"})
         assert many.status_code == 202, many.text
         operations = Operations(live.engine, live.state.quotas)
         assert await operations.sweep() == 0
         assert await live.engine.store.queued_of(["acme"], most=99) == [3]
-        shown = (await acme.get(f"/v1/operations/{many.json()['operation_id']}")).json()
-        assert (shown["status"], shown["done"]) == ("running", 0)
+        body = (await acme.get(f"/v1/operations/{many.json()['operation_id']}")).json()
+        assert (body["status"], body["done"]) == ("running", 0)
 
 
 async def test_a_dead_letter_of_a_tenant_with_slots_comes_back_into_them(live: Live) -> None:
@@ -198,8 +198,8 @@ async def test_stored_bytes_are_counted_by_tenant_and_given_back(live: Live) -> 
         assert (body["quota"], body["limit"], body["used"]) == ("bytes", 1_000, 600)
         assert (await begun(other, 600)).status_code == 201
         (part,) = first.json()["todo"]
-        sent = await acme.put(part["url"], content=b"x" * 600, headers=part["headers"])
-        assert sent.status_code < 300
+        response = await acme.put(part["url"], content=b"x" * 600, headers=part["headers"])
+        assert response.status_code < 300
         assert (await acme.post(f"/v1/uploads/{first.json()['upload_id']}/complete")).status_code == 200
         problem(await begun(acme, 401), 429, "quota_exceeded")
         second = await begun(acme, 400)
@@ -227,10 +227,10 @@ async def test_open_uploads_are_counted_by_tenant_and_given_back(live: Live) -> 
     async with await live.key("acme") as acme, await live.key("other") as other:
         first, second = await begun(acme, 3), await begun(acme, 3)
         assert (first.status_code, second.status_code) == (201, 201)
-        refused = await begun(acme, 3)
-        body = problem(refused, 429, "quota_exceeded")
+        refusal = await begun(acme, 3)
+        body = problem(refusal, 429, "quota_exceeded")
         assert (body["quota"], body["limit"], body["used"]) == ("uploads", 2, 2)
-        assert refused.headers["retry-after"]
+        assert refusal.headers["retry-after"]
         assert await live.state.quotas.stored("acme") == 6, "what was refused is not counted"
         assert (await begun(other, 3)).status_code == 201
         (part,) = first.json()["todo"]
@@ -299,18 +299,18 @@ def test_many_keys_of_a_tenant_share_its_rate() -> None:
         return Principal(f"{tenant}{n}", tenant, frozenset({"jobs:read"}))
 
     def taken(tenant: str) -> int:
-        passed = 0
+        pass_count = 0
         for n in range(100):
             with contextlib.suppress(Problem):
                 rates.check(somebody(tenant, n), 0.0, quota)
-                passed += 1
-        return passed
+                pass_count += 1
+        return pass_count
 
     assert (taken("acme"), taken("other"), taken("")) == (20, 20, 100)
-    with pytest.raises(Problem) as refused:
+    with pytest.raises(Problem) as excinfo:
         rates.check(somebody("acme", 1), 0.0, quota)
-    assert (refused.value.code, refused.value.more["quota"]) == ("quota_exceeded", "rate")
-    assert int(refused.value.headers["Retry-After"]) >= 1
+    assert (excinfo.value.code, excinfo.value.more["quota"]) == ("quota_exceeded", "rate")
+    assert int(excinfo.value.headers["Retry-After"]) >= 1
 
 
 def test_by_default_no_tenant_can_fill_a_queue() -> None:

@@ -57,8 +57,8 @@ async def walked(live: Live, now: int | None = None) -> int:
 
 
 async def parts(live: Live, tenant: str = "acme") -> dict[str, int]:
-    found = (await live.state.quotas.bytes.of(tenant)).parts
-    return {part: count for part, count in found.items() if count}
+    parts = (await live.state.quotas.bytes.of(tenant)).parts
+    return {part: count for part, count in parts.items() if count}
 
 
 async def test_a_count_that_drifted_is_set_right(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,8 +85,8 @@ async def test_what_is_shown_is_what_is_enforced(live: Live) -> None:
     await walked(live)
     async with await live.key("acme") as acme:
         assert (await acme.get("/v1/quotas")).json()["quotas"][0]["used"]["bytes"] == 600
-        refused = await acme.post("/v1/uploads", json={"name": "a", "size": 401})
-        assert (refused.status_code, refused.json()["used"], refused.json()["limit"]) == (429, 600, 1_000)
+        refusal = await acme.post("/v1/uploads", json={"name": "a", "size": 401})
+        assert (refusal.status_code, refusal.json()["used"], refusal.json()["limit"]) == (429, 600, 1_000)
         assert (await acme.post("/v1/uploads", json={"name": "a", "size": 400})).status_code == 201
     assert await Quotas(live.engine.store, None).stored("acme") == 1_000
 
@@ -99,17 +99,17 @@ async def test_open_uploads_and_attempts_are_counted_as_they_are_promised(
         await acme.post("/v1/uploads", json={"name": "a", "size": 300})
     await add(live, requester_id="acme")
     worker = Remote(live)
-    got = await worker.claim()
-    where = (await worker.say("uploads", got, name="b.bin", bytes=40)).json()
+    claim = await worker.claim()
+    where = (await worker.say("uploads", claim, name="b.bin", bytes=40)).json()
     async with live.bare() as client:
         for part in where["parts"]:
             await client.request(part["method"], part["url"], headers=part["headers"], content=b"x" * 20)
-    whole = await worker.say("uploads/complete", got, name="b.bin", upload_id=where["upload_id"])
+    whole = await worker.say("uploads/complete", claim, name="b.bin", upload_id=where["upload_id"])
     assert whole.json()["bytes"] == 40, "it is there already, and is reserved still"
     before = await parts(live)
     await walked(live)
     assert await parts(live) == before == {"uploads": 300, "reserved": 40}
-    await worker.say("complete", got, artifacts=[{"name": "b.bin"}])
+    await worker.say("complete", claim, artifacts=[{"name": "b.bin"}])
     await walked(live, await live.engine.store.now() + LATER + EVERY_MS)
     assert await parts(live) == {"uploads": 300, "artifacts": 40}
 
@@ -152,10 +152,10 @@ async def test_processes_share_one_walk(live: Live, monkeypatch: pytest.MonkeyPa
         await objects_of(live).put(f"outputs/acme/{n:02}", b"x" * 10)
     now = await live.engine.store.now() + LATER
     walkers = [walker(live) for _ in range(4)]
-    ended = 0
-    while not ended:
-        ended = sum(await asyncio.gather(*(one.step(now) for one in walkers)))
-    assert (ended, await parts(live)) == (1, {OUTPUTS: 200})
+    end_count = 0
+    while not end_count:
+        end_count = sum(await asyncio.gather(*(one.step(now) for one in walkers)))
+    assert (end_count, await parts(live)) == (1, {OUTPUTS: 200})
 
 
 @pytest.mark.parametrize("tenant", ["acme", ""])
@@ -166,11 +166,11 @@ async def test_files_of_a_job_that_retention_deleted_go_and_no_others(live: Live
     await objects.put(f"jobs/{stranger}/1/a.bin", b"theirs")
     worker = Remote(live)
     for _ in jobs:
-        got = await worker.claim()
-        where = (await worker.say("uploads", got, name="a.bin", bytes=40)).json()["whole"]
+        claim = await worker.claim()
+        where = (await worker.say("uploads", claim, name="a.bin", bytes=40)).json()["whole"]
         async with live.bare() as client:
             await client.request(where["method"], where["url"], headers=where["headers"], content=b"x" * 40)
-        assert (await worker.say("complete", got, artifacts=[{"name": "a.bin"}])).json()["ack"]
+        assert (await worker.say("complete", claim, artifacts=[{"name": "a.bin"}])).json()["ack"]
     assert await parts(live, tenant) == {ARTIFACTS: 80}
     await store.delete([(await live.engine.get(jobs[0])).claim])
     await walked(live)

@@ -62,17 +62,17 @@ async def test_a_worker_cannot_ask_for_a_task_whose_payload_its_route_checks(pla
     worker = Remote(place.live)
     for task, contract in TASKS.items():
         await place.live.engine.enqueue([new_job(requester_id="acme", queue=task, contract="control_plane")])
-        claimed = await worker.claim(task)
+        claim = await worker.claim(task)
         follow = {"do": "complete", "follow_ups": [{"task": task, "payload": EXPLOIT, "queue": "after"}]}
-        (answer,) = await worker.move((claimed, follow))
+        (answer,) = await worker.move((claim, follow))
         if contract in ("euterpe", "cortana"):
             assert (answer["ok"], answer["code"]) == (False, "task_reserved"), task
-            assert (await place.live.engine.get(claimed["job_id"])).status is Status.RUNNING
+            assert (await place.live.engine.get(claim["job_id"])).status is Status.RUNNING
         else:
             assert answer["ok"], task
-    made = [job for job in (await place.live.engine.find(ALL)).jobs if job.queue == "after"]
-    assert made
-    assert all(TASKS[job.kind] == job.contract for job in made)
+    jobs_after = [job for job in (await place.live.engine.find(ALL)).jobs if job.queue == "after"]
+    assert jobs_after
+    assert all(TASKS[job.kind] == job.contract for job in jobs_after)
 
 
 async def test_a_job_of_another_contract_never_reaches_the_function(place: Place) -> None:
@@ -99,12 +99,12 @@ async def test_a_job_of_another_contract_never_reaches_the_function(place: Place
     await place.live.engine.enqueue(jobs)
     await place.app.worker().run(burst=True)
     for job in jobs:
-        ended = await place.live.engine.get(job.job_id)
-        assert ended.status is Status.DEAD_LETTER
-        assert "task_reserved" in (ended.error or "")
+        ended_job = await place.live.engine.get(job.job_id)
+        assert ended_job.status is Status.DEAD_LETTER
+        assert "task_reserved" in (ended_job.error or "")
     assert ran == []
-    replayed = await dead_letters.replay(place.live.engine, [(await place.live.engine.get(jobs[1].job_id)).claim])
-    assert replayed.done == 1
+    replayed_job = await dead_letters.replay(place.live.engine, [(await place.live.engine.get(jobs[1].job_id)).claim])
+    assert replayed_job.done == 1
     await place.app.worker().run(burst=True)
     assert ran == [], "a replay keeps the contract"
     for task in (mine, plain, simple):

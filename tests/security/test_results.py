@@ -21,8 +21,8 @@ ODD += [{"outputs": [{"location": place}]} for place in ("", "object:", "object:
 
 @pytest.fixture
 async def here(tmp_path: Path) -> AsyncIterator[Town]:
-    async with town("sqlite", tmp_path) as found:
-        yield found
+    async with town("sqlite", tmp_path) as here:
+        yield here
 
 
 async def outputs_of(here: Town, result: Any) -> list[dict[str, Any]]:
@@ -49,8 +49,8 @@ async def test_a_result_that_names_a_strangers_object_opens_nothing(here: Town) 
         f"jobs/{here.estate.done_id}/1/out.txt",
         f"frames/{here.estate.video_id}",
     ]
-    told = await outputs_of(here, {"outputs": [{"location": f"object:{key}"} for key in keys]})
-    assert [output["url"] for output in told] == [None] * len(keys)
+    outputs = await outputs_of(here, {"outputs": [{"location": f"object:{key}"} for key in keys]})
+    assert [output["url"] for output in outputs] == [None] * len(keys)
     (own,) = await outputs_of(here, {"outputs": [{"location": f"object:outputs/{STRANGER}/x"}]})
     assert own["url"].startswith("/objects/")
 

@@ -92,18 +92,18 @@ async def test_a_users_own_task_is_resumed_and_its_steps_run_once(place: Place) 
         return int(step.result)
 
     async with await place.live.key("acme") as acme, working(place.app):
-        made = (await acme.post("/api/jobs", json={"task": "work", "payload": {"n": 1}})).json()["jobId"]
+        body = (await acme.post("/api/jobs", json={"task": "work", "payload": {"n": 1}})).json()["jobId"]
         for _ in range(2):  # a resumed job that fails is resumed in its turn
-            assert (await ended(place, made)).status in (Status.FAILED, Status.DEAD_LETTER)
-            shown = (await acme.get(f"/api/jobs/{made}")).json()
-            assert (shown["canResume"], shown["lastCompletedStep"]) == (True, "first")
-            answer = await acme.post(f"/api/jobs/{made}/resume")
-            assert (answer.status_code, answer.json()["resumedFrom"]) == (202, made), answer.text
-            again = await acme.post(f"/api/jobs/{made}/resume")
+            assert (await ended(place, body)).status in (Status.FAILED, Status.DEAD_LETTER)
+            entry = (await acme.get(f"/api/jobs/{body}")).json()
+            assert (entry["canResume"], entry["lastCompletedStep"]) == (True, "first")
+            answer = await acme.post(f"/api/jobs/{body}/resume")
+            assert (answer.status_code, answer.json()["resumedFrom"]) == (202, body), answer.text
+            again = await acme.post(f"/api/jobs/{body}/resume")
             assert again.json()["jobId"] == answer.json()["jobId"], "asked twice, resumed once"
-            made = answer.json()["jobId"]
-        done = await ended(place, made)
-    assert (done.status, done.result, done.payload) == (Status.SUCCEEDED, "2", '{"n":1}')
+            body = answer.json()["jobId"]
+        done_job = await ended(place, body)
+    assert (done_job.status, done_job.result, done_job.payload) == (Status.SUCCEEDED, "2", '{"n":1}')
     assert ran == ["first", "second", "second", "second"]
 
 
@@ -126,8 +126,8 @@ async def test_a_resumed_job_takes_the_payload_as_it_was_however_long(place: Pla
     job = await failed(place, ("a", "y" * 50_000), payload=payload)
     async with await place.live.key("acme") as acme:
         assert (await acme.post(f"/api/jobs/{job.job_id}/resume")).status_code == 202
-    resumed = await place.live.engine.resume(job.job_id)
-    assert resumed.payload == payload
+    resumed_job = await place.live.engine.resume(job.job_id)
+    assert resumed_job.payload == payload
 
 
 @pytest.mark.parametrize("change", [{"requester_id": "other"}, {"kind": "another"}])
@@ -136,8 +136,8 @@ async def test_steps_of_another_tenant_or_task_are_never_taken_over(place: Place
     theirs = await failed(place, ("secret", "theirs"), **change)
     new = new_job(kind="work", requester_id="acme", queue="q", resumed_from=theirs.job_id)
     await place.live.engine.enqueue([new])
-    found = await place.live.engine.steps(await place.live.engine.get(new.job_id))
-    assert found == ({}, (new.job_id,))
+    job = await place.live.engine.steps(await place.live.engine.get(new.job_id))
+    assert job == ({}, (new.job_id,))
 
 
 async def test_a_chain_that_leads_to_itself_ends(place: Place) -> None:
@@ -159,23 +159,23 @@ async def test_no_body_of_a_request_can_name_the_job_to_resume(place: Place) -> 
         assert (await acme.post(f"/api/jobs/{theirs.job_id}/resume")).status_code == 404
     worker = Remote(place.live)
     await place.live.engine.enqueue([new_job(requester_id="acme", queue="q2", contract="control_plane")])
-    claimed = await worker.claim("q2")
+    claim = await worker.claim("q2")
     step = {"do": "checkpoint", "name": RESUMED_FROM, "data": theirs.job_id}
-    (refused,) = await worker.move((claimed, step))
-    assert not refused["ok"]
+    (refusal,) = await worker.move((claim, step))
+    assert not refusal["ok"]
     follow = {"task": "work", "resumed_from": theirs.job_id, "queue": "q3", "job_id": JOB_OF_OWN}
-    (taken,) = await worker.move((claimed, {"do": "complete", "follow_ups": [follow]}))
+    (taken,) = await worker.move((claim, {"do": "complete", "follow_ups": [follow]}))
     assert taken["ok"], "an unknown field of a worker's is not looked at"
     assert (await place.live.engine.steps(await place.live.engine.get(JOB_OF_OWN))).jobs == (JOB_OF_OWN,)
 
 
 async def test_a_worker_far_away_gets_the_steps_that_are_taken_over(place: Place) -> None:
     first = await failed(place, ("a", 1), ("~system", "secret"))
-    resumed = await place.live.engine.resume(first.job_id)
+    resumed_job = await place.live.engine.resume(first.job_id)
     worker = Remote(place.live)
-    claimed = await worker.claim("q")
-    assert claimed["job_id"] == resumed.job_id
-    answer = await worker.send("checkpoints", job_id=resumed.job_id, lease_token=claimed["lease_token"])
+    claim = await worker.claim("q")
+    assert claim["job_id"] == resumed_job.job_id
+    answer = await worker.send("checkpoints", job_id=resumed_job.job_id, lease_token=claim["lease_token"])
     assert (answer.json()["checkpoints"], answer.json()["resumes"]) == ({"a": 1}, [first.job_id])
 
 
@@ -189,18 +189,18 @@ async def test_a_replayed_copy_of_a_dead_letter_goes_on_from_its_steps(place: Pl
 
 
 async def test_names_of_the_system_are_no_names_of_steps(place: Place) -> None:
-    told: list[str] = []
+    reports: list[str] = []
 
     @place.app.task
     async def work(ctx: Context) -> None:
         for use in (ctx.step, lambda name: ctx.keep(name, 1)):
             with pytest.raises(InvalidInput, match="do not begin with ~"):
                 use("~artifacts")
-        told.append(str(await ctx.recall("~artifacts")))
+        reports.append(str(await ctx.recall("~artifacts")))
 
     await work.enqueue()
     await place.app.worker().run(burst=True)
-    assert told == ["None"]
+    assert reports == ["None"]
 
 
 async def test_what_is_resumed_is_a_jobs_id(place: Place) -> None:
@@ -248,9 +248,9 @@ async def _no_key(key: str, folder: Path) -> None:
     for strange in ("uploads/acme/1/a", f"jobs/{JOB_OF_OTHER}/steps/a.bin", f"jobs/{JOB_OF_OWN}/steps/a.bin"):
         await raw.put(strange, b"secret")
     shelf = ObjectShelf(bound(raw), ["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b9"])
-    for asked in (key, f"jobs/{JOB_OF_OTHER}/steps/a.bin", f"jobs/{JOB_OF_OWN}/steps/a.bin", "uploads/acme/1/a"):
+    for request in (key, f"jobs/{JOB_OF_OTHER}/steps/a.bin", f"jobs/{JOB_OF_OWN}/steps/a.bin", "uploads/acme/1/a"):
         with pytest.raises(InvalidStep):
-            await shelf.fetch(asked, folder / "a")
+            await shelf.fetch(request, folder / "a")
     assert not list(folder.iterdir())
     await ObjectShelf(bound(raw), ["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b9", JOB_OF_OWN]).fetch(
         f"jobs/{JOB_OF_OWN}/steps/a.bin", folder / "a"
@@ -268,9 +268,9 @@ async def test_a_compose_that_is_resumed_takes_over_its_files(place: Place) -> N
             kind="compose",
             payload=json.dumps({"script": SCRIPT}),
         )
-        told = (await acme.post(f"/api/jobs/{made.job_id}/resume")).json()
+        body = (await acme.post(f"/api/jobs/{made.job_id}/resume")).json()
         async with working(place.app, queues=("q",)):
-            job = await ended(place, told["jobId"])
+            job = await ended(place, body["jobId"])
     assert job.status is Status.SUCCEEDED, job.error
     assert json.loads(job.result or "")["ran"] == ["Voice", "Visuals"]
 

@@ -70,18 +70,18 @@ def verdict(machine: str, call: int, *arguments: int, numbering: int | None = No
     seen = {system_calls.NUMBER_AT: call, system_calls.MACHINE_AT: own}
     for place, value in enumerate(arguments):
         seen[system_calls.ARGUMENTS_AT + 8 * place] = value & 0xFFFFFFFF
-    steps, at, loaded = steps_for(machine, PID), 0, 0
+    steps, at, loaded_modules = steps_for(machine, PID), 0, 0
     while True:
         code, yes, no, value = steps[at]
         if code == system_calls.ANSWER:
             return value
         if code == system_calls.LOAD:
-            loaded, at = seen.get(value, 0), at + 1
+            loaded_modules, at = seen.get(value, 0), at + 1
             continue
         holds = {
-            system_calls.EQUAL: loaded == value,
-            system_calls.AT_LEAST: loaded >= value,
-            system_calls.ANY_BIT: bool(loaded & value),
+            system_calls.EQUAL: loaded_modules == value,
+            system_calls.AT_LEAST: loaded_modules >= value,
+            system_calls.ANY_BIT: bool(loaded_modules & value),
         }
         at += 1 + (yes if holds[code] else no)
 
@@ -92,11 +92,11 @@ def is_allowed(machine: str, call: int, *arguments: int) -> bool:
 
 @pytest.mark.parametrize("machine", MACHINES)
 def test_every_call_that_is_not_listed_is_refused(machine: str) -> None:
-    listed = {numbers[MACHINES[machine][1]] for numbers in ALLOWED.values()}
+    listing = {numbers[MACHINES[machine][1]] for numbers in ALLOWED.values()}
     odd = [0x7FFF] * 6  # no argument that any call is allowed with
     for call in range(BEYOND):
         refusal = system_calls.FAIL | (errno.ENOSYS if call >= NEWER else errno.EPERM)
-        assert verdict(machine, call, *odd) == (system_calls.ALLOW if call in listed else refusal), call
+        assert verdict(machine, call, *odd) == (system_calls.ALLOW if call in listing else refusal), call
 
 
 @pytest.mark.parametrize("machine", MACHINES)
@@ -154,12 +154,12 @@ print(json.dumps(said))
 @HAS_SECCOMP
 def test_the_kernel_refuses_every_call_that_is_not_listed() -> None:
     at = MACHINES[os.uname().machine][1]
-    listed = {numbers[at] for numbers in (*ALLOWED.values(), *TO_ITSELF.values(), CLONE)}
-    listed |= {numbers[at] for numbers, _, _ in BY_VALUE.values()}
-    calls = [call for call in range(BEYOND) if call not in listed | BLOCK_OR_FORK | PROBES]
-    said = inside(TRY_ALL % calls, with_walls=Walls(seccomp=True, drop=walls().drop))
-    assert len(said) == len(calls)
-    assert {call for call in calls if said[str(call)] != (errno.ENOSYS if call >= NEWER else errno.EPERM)} == set()
+    listing = {numbers[at] for numbers in (*ALLOWED.values(), *TO_ITSELF.values(), CLONE)}
+    listing |= {numbers[at] for numbers, _, _ in BY_VALUE.values()}
+    calls = [call for call in range(BEYOND) if call not in listing | BLOCK_OR_FORK | PROBES]
+    output = inside(TRY_ALL % calls, with_walls=Walls(seccomp=True, drop=walls().drop))
+    assert len(output) == len(calls)
+    assert {call for call in calls if output[str(call)] != (errno.ENOSYS if call >= NEWER else errno.EPERM)} == set()
 
 
 TRY_SOME = """
@@ -199,10 +199,10 @@ print(json.dumps({
 
 @HAS_SECCOMP
 def test_a_program_in_the_box_has_threads_and_nothing_to_reach_others_with() -> None:
-    said = inside(TRY_SOME)
-    assert (said.pop("thread"), said.pop("itself")) == (1, 0)
-    assert said.pop("exec") in {errno.EACCES, errno.EPERM} or not walls().landlock
-    assert set(said.values()) == {errno.EPERM}, said
+    output = inside(TRY_SOME)
+    assert (output.pop("thread"), output.pop("itself")) == (1, 0)
+    assert output.pop("exec") in {errno.EACCES, errno.EPERM} or not walls().landlock
+    assert set(output.values()) == {errno.EPERM}, output
 
 
 TRY_STARTING = """
@@ -226,8 +226,10 @@ print(json.dumps({
 
 @HAS_LANDLOCK
 def test_landlock_alone_starts_no_other_program() -> None:
-    said = inside(TRY_STARTING, with_walls=Walls(landlock=True))  # of system calls nothing is refused: it asks for few
-    assert (said["exec"], said["spawn"], said["fork"]) == (errno.EACCES, errno.EACCES, 0)
+    output = inside(
+        TRY_STARTING, with_walls=Walls(landlock=True)
+    )  # of system calls nothing is refused: it asks for few
+    assert (output["exec"], output["spawn"], output["fork"]) == (errno.EACCES, errno.EACCES, 0)
 
 
 def test_a_program_is_started_by_itself_and_its_loader(tmp_path: Path) -> None:

@@ -40,14 +40,14 @@ def sealer() -> VaultSealer:
 
 
 async def bodies(store: Store) -> str:
-    return " ".join([found.body for place in PLACES for found in await store.documents(place.kind, place.name)])
+    return " ".join([documents.body for place in PLACES for documents in await store.documents(place.kind, place.name)])
 
 
 @places
 async def test_a_new_secret_is_sealed_and_the_same_for_all(store: Store, place: Place) -> None:
     seals = sealer()
-    found = set(await asyncio.gather(*(system_secret(store, place, seals) for _ in range(4))))
-    (secret,) = found
+    results = set(await asyncio.gather(*(system_secret(store, place, seals) for _ in range(4))))
+    (secret,) = results
     assert len(secret) == 32
     assert secret.hex() not in await bodies(store)
     assert await system_keks(store) == {"k1": 1}
@@ -68,8 +68,8 @@ async def test_a_secret_in_the_clear_is_sealed_when_a_keyring_comes(store: Store
 async def test_secrets_of_older_programs_are_read(store: Store) -> None:
     for place in PLACES:
         await system_secret(store, place)
-        (found,) = await store.documents(place.kind, place.name)
-        body = json.loads(found.body)
+        (document,) = await store.documents(place.kind, place.name)
+        body = json.loads(document.body)
         assert isinstance(body, str if place.is_bare else dict)
 
 
@@ -89,8 +89,8 @@ async def test_they_come_under_the_new_key_and_are_the_same(store: Store) -> Non
 async def test_a_sealed_secret_does_not_open_in_another_place(store: Store) -> None:
     seals, (one, other, *_) = sealer(), PLACES
     await system_secret(store, one, seals)
-    (found,) = await store.documents(one.kind, one.name)
-    await store.put_document(found._replace(kind=other.kind, id=other.name, version=0))
+    (document,) = await store.documents(one.kind, one.name)
+    await store.put_document(document._replace(kind=other.kind, id=other.name, version=0))
     with pytest.raises(CallsheetError):
         await system_secret(store, other, seals)
 
@@ -118,8 +118,8 @@ def test_what_the_commands_open_seals_by_the_keyring_of_the_environment(
         engine = await app.engine()
         await Tokens(engine.store, engine.sealer).repeatable("w", "r")
         for place in PLACES[:2]:
-            (found,) = await engine.store.documents(place.kind, place.name)
-            assert sealed_text(found) is not None
+            (document,) = await engine.store.documents(place.kind, place.name)
+            assert sealed_text(document) is not None
         await app.close()
 
     asyncio.run(use())

@@ -92,8 +92,8 @@ async def test_a_revoked_key_ends_its_streams(live: Live, for_ever: None) -> Non
         listening(browser, "/v1/events?jobs=*") as first,
         listening(program, "/v1/events?jobs=*") as second,
     ):
-        (found,) = await ApiKeys(live.engine.store).list()
-        assert (await live.client.delete(f"/v1/keys/{found.key_id}")).is_success
+        (result,) = await ApiKeys(live.engine.store).list()
+        assert (await live.client.delete(f"/v1/keys/{result.key_id}")).is_success
         async with asyncio.timeout(60):
             await asyncio.gather(first, second)
 

@@ -25,8 +25,8 @@ async def here(url: str, tmp_path: Path) -> AsyncIterator[Place]:  # noqa: F811
 
 
 async def parts(place: Place | Stack, tenant: str = "acme") -> dict[str, int]:
-    found = (await place.live.state.quotas.bytes.of(tenant)).parts
-    return {part: count for part, count in found.items() if count}
+    parts = (await place.live.state.quotas.bytes.of(tenant)).parts
+    return {part: count for part, count in parts.items() if count}
 
 
 async def really_there(objects: Objects, *folders: str) -> int:
@@ -91,11 +91,11 @@ async def test_a_task_stores_no_more_than_its_requester_may(here: Place) -> None
     tasks = here.app.tasks
     jobs = [await tasks["fill"].enqueue(name=str(n), size=300, requester_id="acme", max_attempts=5) for n in range(10)]
     await here.app.worker(poll=0.01, concurrency=10).run(burst=True)
-    ended = [await job.get() for job in jobs]
-    assert sorted(job.status for job in ended).count(Status.SUCCEEDED) == 3
-    refused = next(job for job in ended if job.status is not Status.SUCCEEDED)
-    assert '"code":"quota_exceeded"' in (refused.error or "").replace(" ", "")
-    assert (refused.status, refused.attempt_count) == (Status.FAILED, 1), "another attempt would find the same"
+    ended_jobs = [await job.get() for job in jobs]
+    assert sorted(job.status for job in ended_jobs).count(Status.SUCCEEDED) == 3
+    refusal = next(job for job in ended_jobs if job.status is not Status.SUCCEEDED)
+    assert '"code":"quota_exceeded"' in (refusal.error or "").replace(" ", "")
+    assert (refusal.status, refusal.attempt_count) == (Status.FAILED, 1), "another attempt would find the same"
     objects = await here.app.objects()
     assert (await really_there(objects, "outputs/acme"), await parts(here)) == (900, {OUTPUTS: 900})
 

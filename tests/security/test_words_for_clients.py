@@ -50,17 +50,17 @@ async def driver(request: pytest.FixtureRequest) -> AsyncIterator[StoreDriver]:
 
 def plain(error: CallsheetError) -> bool:
     """Whether no answer with this error has a word of a driver."""
-    told = of_error(error).detail.lower()
-    return bool(told) and not any(word in told for word in DRIVERS)
+    detail = of_error(error).detail.lower()
+    return bool(detail) and not any(word in detail for word in DRIVERS)
 
 
 async def test_a_taken_id_is_told_without_a_word_of_the_store(driver: StoreDriver) -> None:
-    first, keyed = new_job(), new_job(unique_key="u")
+    first, keyed_job = new_job(), new_job(unique_key="u")
     await driver.enqueue(first)
     with pytest.raises(DuplicateJob) as alone:
         await driver.enqueue(first)
     with pytest.raises(DuplicateJob) as together:
-        await driver.enqueue(keyed, first)
+        await driver.enqueue(keyed_job, first)
     assert plain(alone.value)
     assert plain(together.value)
 
@@ -69,18 +69,18 @@ async def test_a_taken_key_is_told_without_a_word_of_the_store(driver: StoreDriv
     job = await driver.running(unique_key="u")
     await driver.settle(commands.fail(job, JobError("fatal"), rand=0))
     await driver.add(unique_key="u")
-    with pytest.raises(DuplicateJob) as caught:
+    with pytest.raises(DuplicateJob) as excinfo:
         await driver.settle(commands.requeue(await driver.get(job.job_id)))
-    assert plain(caught.value)
+    assert plain(excinfo.value)
 
 
 async def test_a_follow_up_with_a_taken_id_is_told_without_a_word_of_the_store(driver: StoreDriver) -> None:
-    taken = new_job()
-    await driver.enqueue(taken)
+    taken_job = new_job()
+    await driver.enqueue(taken_job)
     job = await driver.claim_one()
-    with pytest.raises(DuplicateJob) as caught:
-        await driver.settle(commands.succeed(job, "null", follow_ups=(taken,)))
-    assert plain(caught.value)
+    with pytest.raises(DuplicateJob) as excinfo:
+        await driver.settle(commands.succeed(job, "null", follow_ups=(taken_job,)))
+    assert plain(excinfo.value)
 
 
 @pytest.mark.parametrize("is_there", [False, True], ids=["missing", "readable by others"])
@@ -95,18 +95,18 @@ async def test_no_answer_names_the_file_of_the_keys(
         if is_there:
             path.write_text("k1 x\n")
             path.chmod(0o644)
-            with pytest.raises(InvalidKeyring) as caught:
+            with pytest.raises(InvalidKeyring) as excinfo:
                 read_file(path)
-            assert (of_error(caught.value).code, str(path) in of_error(caught.value).detail) == ("error", False)
-            assert str(path) in str(caught.value), "an operator reads which file it is"
+            assert (of_error(excinfo.value).code, str(path) in of_error(excinfo.value).detail) == ("error", False)
+            assert str(path) in str(excinfo.value), "an operator reads which file it is"
             return
         live.state.parts[Endpoints] = Endpoints(live.engine.store, sealer_from(environ))
         with caplog.at_level(logging.WARNING, "callsheet.http"):
-            answered = await live.client.post("/v1/webhooks/endpoints", json=HOOK)
-        told = problem(answered, 503, "no_keyring")
-    assert str(path) not in answered.text
-    assert str(tmp_path) not in answered.text
-    assert "CALLSHEET_KEYS_FILE" in told["detail"]
+            response = await live.client.post("/v1/webhooks/endpoints", json=HOOK)
+        details = problem(response, 503, "no_keyring")
+    assert str(path) not in response.text
+    assert str(tmp_path) not in response.text
+    assert "CALLSHEET_KEYS_FILE" in details["detail"]
     assert str(path) in caplog.text, "the log says which file it is"
 
 
@@ -130,10 +130,10 @@ async def test_an_error_that_nobody_has_looked_at_says_nothing() -> None:
 
 
 async def test_a_full_disk_names_no_file() -> None:
-    found = outage_of(OSError(28, "No space left on device", f"{SECRET}/frame.png"))
-    assert isinstance(found, DiskFull)
-    assert "No space left on device" in str(found)
-    assert SECRET not in str(found)
+    result = outage_of(OSError(28, "No space left on device", f"{SECRET}/frame.png"))
+    assert isinstance(result, DiskFull)
+    assert "No space left on device" in str(result)
+    assert SECRET not in str(result)
 
 
 async def test_an_end_that_the_store_refuses_is_told_without_its_words() -> None:

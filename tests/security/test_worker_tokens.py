@@ -61,8 +61,8 @@ async def invited(live: Live, **bounds: Any) -> str:
 async def enrolled(live: Live, **bounds: Any) -> tuple[str, str]:
     async with live.bare() as anybody:
         body = {"enrolment_token": await invited(live, **bounds), "worker_name": "w"}
-        made = (await anybody.post("/internal/worker/enroll", json=body)).json()
-    return made["worker_id"], made["worker_token"]
+        reply = (await anybody.post("/internal/worker/enroll", json=body)).json()
+    return reply["worker_id"], reply["worker_token"]
 
 
 async def call(live: Live, token: str, verb: str = "claim", **body: Any) -> httpx2.Response:
@@ -84,10 +84,10 @@ async def rotated(live: Live, token: str) -> str:
 async def test_a_rotated_token_that_is_used_again_revokes_the_worker(
     live: Live, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    heard: list[WorkerEvent] = []
+    messages: list[WorkerEvent] = []
 
     async def listen(event: WorkerEvent) -> None:
-        heard.append(event)
+        messages.append(event)
 
     live.state.workers.listeners.append(listen)
     worker_id, old = await enrolled(live, tenants=["acme"])
@@ -95,16 +95,16 @@ async def test_a_rotated_token_that_is_used_again_revokes_the_worker(
     assert (await use(live, worker_id, new)).status_code == 200
     clock.ahead_ms = known.IN_FLIGHT_MS + 1
     with caplog.at_level(logging.WARNING, logger="callsheet.http"):
-        told = problem(await use(live, worker_id, old), 401, "worker_revoked")
-    assert (told["revoked"], told["drain"]) == (True, True)
+        details = problem(await use(live, worker_id, old), 401, "worker_revoked")
+    assert (details["revoked"], details["drain"]) == (True, True)
     problem(await use(live, worker_id, new), 401, "worker_revoked")
     problem(await call(live, new, "token"), 401, "worker_revoked")
-    assert [(e.name, e.worker_id, e.tenants) for e in heard] == [("token_reused", worker_id, ("acme",))]
+    assert [(e.name, e.worker_id, e.tenants) for e in messages] == [("token_reused", worker_id, ("acme",))]
     assert any(worker_id in line for line in caplog.messages)
     for secret in (old, new):
-        assert secret not in caplog.text + str(heard)
-    (shown,) = (await live.client.get("/v1/workers")).json()["workers"]
-    assert (shown["state"], shown["token_reused_at"]) == ("revoked", heard[0].at)
+        assert secret not in caplog.text + str(messages)
+    (entry,) = (await live.client.get("/v1/workers")).json()["workers"]
+    assert (entry["state"], entry["token_reused_at"]) == ("revoked", messages[0].at)
 
 
 async def test_a_token_of_long_ago_is_known_again(live: Live, clock: Clock) -> None:
@@ -131,11 +131,11 @@ async def test_an_answer_that_was_lost_harms_nobody(live: Live, clock: Clock) ->
 
 async def test_the_answer_that_was_lost_and_found_by_another_is_a_theft(live: Live, clock: Clock) -> None:
     worker_id, old = await enrolled(live)
-    stolen = await rotated(live, old)
+    stolen_token = await rotated(live, old)
     new = await rotated(live, old)
     assert (await use(live, worker_id, new)).status_code == 200
     clock.ahead_ms = known.IN_FLIGHT_MS + 1
-    problem(await use(live, worker_id, stolen), 401, "worker_revoked")
+    problem(await use(live, worker_id, stolen_token), 401, "worker_revoked")
     problem(await use(live, worker_id, new), 401, "worker_revoked")
 
 

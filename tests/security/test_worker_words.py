@@ -46,13 +46,13 @@ async def live(request: pytest.FixtureRequest) -> AsyncIterator[Live]:
 async def test_a_log_is_readable_whatever_events_of_that_type_hold(live: Live) -> None:
     job_id = await add(live)
     worker = Remote(live)
-    got = await worker.claim()
+    claim = await worker.claim()
     job = await live.engine.get(job_id)
     for data in [*map(json.dumps, ODD), "[" * 3_000 + "]" * 3_000]:  # from a task of earlier days
         await live.engine.settle([commands.note(job, NewEvent("log", "", data))])
     for text in ("one\n", "two\n"):
         assert (
-            await worker.say("heartbeat", got, log={"offset": 4 * (text == "two\n"), "text": text})
+            await worker.say("heartbeat", claim, log={"offset": 4 * (text == "two\n"), "text": text})
         ).status_code == 200
     answer = await live.client.get(f"/v1/jobs/{job_id}/log")
     assert (answer.status_code, answer.text) == (200, "one\ntwo\n")
@@ -69,13 +69,13 @@ def test_no_event_is_too_odd_to_be_looked_at(data: Any) -> None:
 
 async def test_a_worker_cannot_tell_a_move_that_it_does_not_make(live: Live) -> None:
     job_id = await add(live)
-    got = await Remote(live).claim()
+    claim = await Remote(live).claim()
     data: tuple[Any, ...] = ({}, {"attempt": 1, "offset": 0, "text": "x"}, {"message": "m", "offset": 0}, "text")
-    forged = [(kind, odd) for kind in sorted(OWN_EVENTS) for odd in data]
-    answers = await Remote(live).move(*((got, {"do": "event", "type": kind, "data": odd}) for kind, odd in forged))
-    for (kind, _), told in zip(forged, answers, strict=True):
-        assert (told["ok"], told["code"]) == (False, "invalid_input"), told
-        assert kind in told["detail"]
+    forgeries = [(kind, odd) for kind in sorted(OWN_EVENTS) for odd in data]
+    answers = await Remote(live).move(*((claim, {"do": "event", "type": kind, "data": odd}) for kind, odd in forgeries))
+    for (kind, _), answer in zip(forgeries, answers, strict=True):
+        assert (answer["ok"], answer["code"]) == (False, "invalid_input"), answer
+        assert kind in answer["detail"]
     assert (await live.engine.get(job_id)).event_seq == 2
 
 
@@ -96,15 +96,15 @@ def test_other_names_are_a_task_s_to_choose(kind: str) -> None:
 
 async def test_a_task_s_line_is_still_an_event_of_its_log(live: Live) -> None:
     await add(live)
-    got = await Remote(live).claim()
+    claim = await Remote(live).claim()
     line = {"level": "info", "message": "half way", "frame": 12}
-    (told,) = await Remote(live).move((got, {"do": "event", "type": "log", "data": line}))
-    assert told["ok"]
-    assert (await live.client.get(f"/v1/jobs/{got['job_id']}/log")).text == ""
+    (answer,) = await Remote(live).move((claim, {"do": "event", "type": "log", "data": line}))
+    assert answer["ok"]
+    assert (await live.client.get(f"/v1/jobs/{claim['job_id']}/log")).text == ""
 
 
 async def test_a_task_cannot_emit_a_move() -> None:
-    app, refused = Callsheet("sqlite::memory:"), list[str]()
+    app, refusals = Callsheet("sqlite::memory:"), list[str]()
 
     @app.task
     async def forge(ctx: Context) -> None:
@@ -112,7 +112,7 @@ async def test_a_task_cannot_emit_a_move() -> None:
             try:
                 await ctx.emit(kind, reason="forged")
             except InvalidInput as error:
-                refused.append(kind)
+                refusals.append(kind)
                 assert kind in str(error)  # noqa: PT017
         await ctx.log("a line")
         await ctx.emit("token", text="t")
@@ -122,7 +122,7 @@ async def test_a_task_cannot_emit_a_move() -> None:
         job = await forge.enqueue()
         await app.worker().run(burst=True)
         types = [event.type for event in await engine.store.events({job.job_id: 0}, 100)]
-    assert refused == sorted(OWN_EVENTS)
+    assert refusals == sorted(OWN_EVENTS)
     assert types == ["queued", "running", "log", "token", "done"]
 
 
@@ -148,6 +148,6 @@ async def test_metrics_name_no_tenant(live: Live) -> None:
 
 
 def test_the_lanes_of_tenants_are_counted_together() -> None:
-    found = without_tenants({"q@a": Backlog(1, 2, 3, 10), "q": Backlog(1, 0, 0, None), "q@b": Backlog(0, 0, 1, 30)})
-    assert found == {"q": Backlog(2, 2, 4, 30)}
+    result = without_tenants({"q@a": Backlog(1, 2, 3, 10), "q": Backlog(1, 0, 0, None), "q@b": Backlog(0, 0, 1, 30)})
+    assert result == {"q": Backlog(2, 2, 4, 30)}
     assert without_tenants({"@odd": Backlog(1)}) == {"@odd": Backlog(1)}

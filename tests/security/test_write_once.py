@@ -51,9 +51,11 @@ def objects_of(live: Live) -> Objects:
     return live.state.objects
 
 
-async def send(live: Live, signed: Answer, data: bytes) -> httpx2.Response:
+async def send(live: Live, signed_url: Answer, data: bytes) -> httpx2.Response:
     async with live.bare() as client:
-        return await client.request(signed["method"], signed["url"], headers=signed["headers"], content=data)
+        return await client.request(
+            signed_url["method"], signed_url["url"], headers=signed_url["headers"], content=data
+        )
 
 
 async def begun(client: httpx2.AsyncClient) -> tuple[str, dict[str, Any]]:
@@ -131,19 +133,19 @@ async def test_a_url_of_one_upload_writes_for_no_other(live: Live) -> None:
     problem(answer, 403, "link_refused")
 
 
-async def offered(worker: Remote, claimed: Answer, name: str = "a.bin") -> Answer:
-    answer = await worker.say("uploads", claimed, name=name, bytes=5)
+async def offered(worker: Remote, claim: Answer, name: str = "a.bin") -> Answer:
+    answer = await worker.say("uploads", claim, name=name, bytes=5)
     assert answer.status_code == 200, answer.text
-    found: Answer = answer.json()
-    return found
+    body: Answer = answer.json()
+    return body
 
 
 async def test_an_adopted_artifact_is_sealed(live: Live) -> None:
     job_id, worker = await add(live, requester_id="acme"), Remote(live)
-    claimed = await worker.claim()
-    where = await offered(worker, claimed)
+    claim = await worker.claim()
+    where = await offered(worker, claim)
     assert (await send(live, where["whole"], FIRST)).status_code == 200
-    assert (await worker.say("complete", claimed, artifacts=[{"name": "a.bin", "bytes": 5}])).json()["ack"]
+    assert (await worker.say("complete", claim, artifacts=[{"name": "a.bin", "bytes": 5}])).json()["ack"]
     problem(await send(live, where["whole"], LATER), 403, "link_refused")
     link = await live.client.get(f"/v1/jobs/{job_id}/artifacts/a.bin")
     async with live.bare() as client:
@@ -155,26 +157,26 @@ async def test_an_adopted_artifact_is_sealed(live: Live) -> None:
 async def test_an_attempt_that_is_over_uploads_nothing(live: Live) -> None:
     await add(live)
     worker = Remote(live)
-    claimed = await worker.claim()
-    where = await offered(worker, claimed)
-    await worker.say("release", claimed)
+    claim = await worker.claim()
+    where = await offered(worker, claim)
+    await worker.say("release", claim)
     problem(await send(live, where["whole"], LATER), 403, "link_refused")
     assert [info.key async for info in objects_of(live).list()] == []
 
 
 async def test_a_revoked_worker_uploads_nothing(live: Live) -> None:
-    invited = (await live.client.post("/v1/workers/enrolments", json={})).json()["enrolment_token"]
+    enrolment = (await live.client.post("/v1/workers/enrolments", json={})).json()["enrolment_token"]
     async with live.bare() as client:
-        body = {"enrolment_token": invited, "worker_name": "gpu"}
+        body = {"enrolment_token": enrolment, "worker_name": "gpu"}
         enrolled = (await client.post("/internal/worker/enroll", json=body)).json()
         client.headers["Authorization"] = f"Bearer {enrolled['worker_token']}"
         await add(live)
         worker = Remote(live._replace(client=client), enrolled["worker_id"])
-        claimed = await worker.claim()
-        where = await offered(worker, claimed)
+        claim = await worker.claim()
+        where = await offered(worker, claim)
         assert (await send(live, where["whole"], FIRST)).status_code == 200
         assert (await live.client.delete(f"/v1/workers/{enrolled['worker_id']}")).status_code == 200
-        assert (await live.engine.get(claimed["job_id"])).status is Status.RUNNING, "its lease runs out later"
+        assert (await live.engine.get(claim["job_id"])).status is Status.RUNNING, "its lease runs out later"
         problem(await send(live, where["whole"], LATER), 403, "link_refused")
 
 
@@ -184,24 +186,24 @@ async def test_a_file_of_parts_is_put_together_once(live: Live, monkeypatch: pyt
     monkeypatch.setattr(files, "PART_BYTES", 3)
     await add(live)
     worker = Remote(live)
-    claimed = await worker.claim()
+    claim = await worker.claim()
     for data, status in ((FIRST, 200), (LATER, 409)):
-        where = await offered(worker, claimed)
+        where = await offered(worker, claim)
         for part, piece in zip(where["parts"], (data[:3], data[3:]), strict=True):
             assert (await send(live, part, piece)).status_code == 200
-        told = await worker.say("uploads/complete", claimed, name="a.bin", upload_id=where["upload_id"])
-        assert told.status_code == status, told.text
-    await worker.say("release", claimed)
+        response = await worker.say("uploads/complete", claim, name="a.bin", upload_id=where["upload_id"])
+        assert response.status_code == status, response.text
+    await worker.say("release", claim)
     assert (await send(live, where["parts"][0], LATER[:3])).status_code == 403
     assert await objects_of(live).get(where["key"]) == FIRST
 
 
 async def test_what_was_changed_after_its_adoption_is_not_given_out(live: Live) -> None:
     job_id, worker = await add(live), Remote(live)
-    claimed = await worker.claim()
-    where = await offered(worker, claimed)
+    claim = await worker.claim()
+    where = await offered(worker, claim)
     await send(live, where["whole"], FIRST)
-    await worker.say("complete", claimed, artifacts=[{"name": "a.bin"}])
+    await worker.say("complete", claim, artifacts=[{"name": "a.bin"}])
     await objects_of(live).put(where["key"], b"another length")
     problem(await live.client.get(f"/v1/jobs/{job_id}/artifacts/a.bin"), 412, "object_changed")
 
@@ -213,18 +215,18 @@ async def test_the_sweep_removes_what_waits_for_nobody(live: Live) -> None:
         await send(live, upload["todo"][0], FIRST)
         await add(live)
         worker = Remote(live)
-        claimed = await worker.claim()
-        await send(live, (await offered(worker, claimed))["whole"], FIRST)
+        claim = await worker.claim()
+        await send(live, (await offered(worker, claim))["whole"], FIRST)
         orphans = (
             object_access.key_of(object_access.of_upload("0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"), "a"),
-            object_access.key_of(object_access.of_attempt(claimed["job_id"], 7, ""), "a/b"),
+            object_access.key_of(object_access.of_attempt(claim["job_id"], 7, ""), "a/b"),
             f"{INCOMING}/odd",
         )
         for key in orphans:
             await objects.put(key, LATER)
         assert await object_access.sweep(store, objects) == len(orphans)
         assert len(await left(live)) == 2
-        job = await live.engine.get(claimed["job_id"])
+        job = await live.engine.get(claim["job_id"])
         await live.engine.settle([commands.release(job)])
         assert await object_access.sweep(store, objects) == 1
         assert (await acme.post(f"/v1/uploads/{upload['upload_id']}/complete")).status_code == 200
@@ -242,10 +244,10 @@ async def test_a_storage_that_asks_nobody_is_written_to_in_vain(s3: Live) -> Non
         assert (await acme.delete(dropped)).status_code == 204
         await send(s3, other["todo"][0], LATER)
     job_id, worker = await add(s3), Remote(s3)
-    claimed = await worker.claim()
-    where = await offered(worker, claimed)
+    claim = await worker.claim()
+    where = await offered(worker, claim)
     await send(s3, where["whole"], FIRST)
-    assert (await worker.say("complete", claimed, artifacts=[{"name": "a.bin"}])).json()["ack"]
+    assert (await worker.say("complete", claim, artifacts=[{"name": "a.bin"}])).json()["ack"]
     await send(s3, where["whole"], LATER)
     assert await objects_of(s3).get(where["key"]) == FIRST
     late = await left(s3)  # this S3 clears away folders that were empty a while ago, now and then with what came since

@@ -18,14 +18,14 @@ OTHER_HASH_SEED = "4711"
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run what is asked for; 1 when a promise was broken or a history differed."""
-    asked = _arguments().parse_args(argv)
-    if asked.seed is not None:
-        return _one(asked.seed, with_trace=asked.trace)
-    if asked.histories:
-        for seed, outcome in run_seeds(_seeds(asked), asked.processes):
+    request = _arguments().parse_args(argv)
+    if request.seed is not None:
+        return _one(request.seed, with_trace=request.trace)
+    if request.histories:
+        for seed, outcome in run_seeds(_seeds(request), request.processes):
             print(seed, outcome.history)
         return 0
-    return _many(asked)
+    return _many(request)
 
 
 def _arguments() -> argparse.ArgumentParser:
@@ -47,8 +47,8 @@ def _positive(text: str) -> int:
     return number
 
 
-def _seeds(asked: argparse.Namespace) -> range:
-    return range(asked.first, asked.first + asked.seeds, asked.each)
+def _seeds(options: argparse.Namespace) -> range:
+    return range(options.first, options.first + options.seeds, options.each)
 
 
 def _one(seed: int, *, with_trace: bool) -> int:
@@ -61,28 +61,28 @@ def _one(seed: int, *, with_trace: bool) -> int:
     return int(bool(outcome.wrong))
 
 
-def _many(asked: argparse.Namespace) -> int:
+def _many(options: argparse.Namespace) -> int:
     """Run all seeds. What is printed does not depend on the machine or the processes, but for the times on stderr."""
-    begun, tally = time.monotonic(), Tally()
-    for count, (_, outcome) in enumerate(run_seeds(_seeds(asked), asked.processes), 1):
+    start, tally = time.monotonic(), Tally()
+    for count, (_, outcome) in enumerate(run_seeds(_seeds(options), options.processes), 1):
         tally.add(outcome)
         _tell(outcome)
         if count % 1_000 == 0:
             print(f"{count} seeds, {len(tally.broken)} broken", flush=True)
-            print(f"{time.monotonic() - begun:.0f} s", file=sys.stderr, flush=True)
+            print(f"{time.monotonic() - start:.0f} s", file=sys.stderr, flush=True)
     print("\n".join(tally.lines()), flush=True)
-    differing = _differing(asked, tally.histories)
+    differing = _differing(options, tally.histories)
     print(f"broken seeds: {tally.broken or 'none'}; histories that differed: {differing or 'none'}")
-    print(f"{time.monotonic() - begun:.0f} s in {asked.processes} processes", file=sys.stderr)
+    print(f"{time.monotonic() - start:.0f} s in {options.processes} processes", file=sys.stderr)
     return int(bool(tally.broken or differing))
 
 
-def _differing(asked: argparse.Namespace, histories: dict[int, str]) -> list[int]:
+def _differing(options: argparse.Namespace, histories: dict[int, str]) -> list[int]:
     """Return the seeds of a sample whose history differed after other seeds, or in a process with other hashes."""
     sample = list(histories)[::SAMPLE_ONE_IN]
-    here = {seed: outcome.history for seed, outcome in run_seeds(sample[::-1], asked.processes)}
-    each = ["--each", str(asked.each * SAMPLE_ONE_IN), "--first", str(asked.first), "--seeds", str(asked.seeds)]
-    command = [sys.executable, "-m", "tests.simulation", "--histories", "--processes", str(asked.processes), *each]
+    here = {seed: outcome.history for seed, outcome in run_seeds(sample[::-1], options.processes)}
+    each = ["--each", str(options.each * SAMPLE_ONE_IN), "--first", str(options.first), "--seeds", str(options.seeds)]
+    command = [sys.executable, "-m", "tests.simulation", "--histories", "--processes", str(options.processes), *each]
     run = subprocess.run(
         command, env={**os.environ, "PYTHONHASHSEED": OTHER_HASH_SEED}, stdout=subprocess.PIPE, text=True, check=True
     )

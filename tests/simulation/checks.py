@@ -40,8 +40,8 @@ class Checks:
     def run(self) -> None:
         """Check everything."""
         jobs = {job.job_id: job for job in self._world.jobs()}
-        for asked, answers in self._world.acknowledged.items():
-            self._need(answers in jobs, f"{asked} was acknowledged and is lost")
+        for query, answers in self._world.acknowledged.items():
+            self._need(answers in jobs, f"{query} was acknowledged and is lost")
         for job in jobs.values():
             self._check_job(job)
         self._check_callbacks(jobs)
@@ -58,8 +58,8 @@ class Checks:
         if not self._need(job.status.terminal, f"{job.kind} {job.job_id} is stuck: {job}"):
             return
         self._check_events(job)
-        counted = [attempt for attempt in attempts if attempt.outcome is not Outcome.RELEASED]
-        self._need(len(counted) == job.attempt_count, f"{job.job_id} counts {job.attempt_count} attempts of {attempts}")
+        counts = [attempt for attempt in attempts if attempt.outcome is not Outcome.RELEASED]
+        self._need(len(counts) == job.attempt_count, f"{job.job_id} counts {job.attempt_count} attempts of {attempts}")
         if job.status is Status.SUCCEEDED:
             self._check_success(job)
         for attempt in attempts:
@@ -101,18 +101,18 @@ class Checks:
             self._check_early_loss(claim, entry)
 
     def _check_loss(self, claim: Claim, attempt: Attempt, entry: Execution | None) -> None:
-        made = self._world.moves.claims[claim]
+        move = self._world.moves.claims[claim]
         if AHEAD in attempt.worker_id:
             is_listed = (attempt.worker_id, claim.job_id) in self._world.moves.listed
             self._need(entry is not None or is_listed, f"{claim} only waited in a worker, and was counted")
         ended_at = ((attempt.ended_at or 0) / 1000) - EPOCH_S  # the wall clock may have been set forward since
         has_cause = (
             self._is_unheard(claim, ended_at)
-            or made.process.died_at <= ended_at
-            or made.process.had_trouble(made.at, ended_at)
-            or any(made.at <= jump <= ended_at for jump in self._world.jumps)
+            or move.process.died_at <= ended_at
+            or move.process.had_trouble(move.at, ended_at)
+            or any(move.at <= jump <= ended_at for jump in self._world.jumps)
         )
-        self._need(has_cause, f"{claim} of {made.process.name} was lost without a cause, made at {made.at:.3f}")
+        self._need(has_cause, f"{claim} of {move.process.name} was lost without a cause, made at {move.at:.3f}")
 
     def _is_unheard(self, claim: Claim, ended_at: float) -> bool:
         """Whether the answer to a claim was lost, and its worker could not say so while the lease lasted."""
@@ -131,9 +131,9 @@ class Checks:
 
     def _check_callbacks(self, jobs: dict[str, Job]) -> None:
         rows = self._world.store.do("outbox_find", limit=10_000)
-        known = {row.event_id: row for row in rows}
+        known_names = {row.event_id: row for row in rows}
         for event_id, bodies in self._world.receiver.bodies.items():
-            ours = {known[event_id].body.encode()} if event_id in known else set()
+            ours = {known_names[event_id].body.encode()} if event_id in known_names else set()
             self._need(bodies == ours, f"callback {event_id} was received as {bodies}, and is {ours}")
         for row in rows:
             self._need(row.status is Delivery.DELIVERED, f"callback {row.event_id} is {row.status}: {row.error}")
@@ -142,7 +142,7 @@ class Checks:
         for job in jobs.values():
             if job.kind == "told":
                 last = f"evt_{job.job_id.replace('-', '')}_{job.claim_version}_{WORDS.get(job.status)}"
-                self._need(last in known, f"the end of {job.job_id}, {job.status}, was not told")
+                self._need(last in known_names, f"the end of {job.job_id}, {job.status}, was not told")
 
     def _check_told(self, job: Job, body: dict[str, Any], event_id: str) -> None:
         """A callback tells of what happened and of nothing else."""

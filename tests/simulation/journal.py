@@ -67,8 +67,8 @@ class Journal:
         self._check_parents(job)
         if is_ahead(job) and needs_listing(job):
             documents = self._world.store.do("documents", KIND, job.worker_id)
-            listed = bool(documents) and job.job_id in documents[0].body
-            self._need(listed, f"{job.job_id} was lost early before, and begins without being listed")
+            listing = bool(documents) and job.job_id in documents[0].body
+            self._need(listing, f"{job.job_id} was lost early before, and begins without being listed")
         return entry
 
     def _check_parents(self, job: Job) -> None:
@@ -98,11 +98,11 @@ class Journal:
             now <= until, f"{entry.process.name} works on {entry.job_id} {now - lease_until:.1f} s after its lease"
         )
 
-    def step(self, entry: Execution, number: int, *, done: bool, result: Any) -> None:
+    def step(self, entry: Execution, number: int, *, is_done: bool, result: Any) -> None:
         """A step begins: what an earlier claim has kept must be there. A zombie need not see what came after it."""
-        kept = self._steps.get((entry.job_id, number), math.inf) <= entry.claim_version
-        self._need(done or not kept, f"step {number} of {entry.job_id} was kept and is gone")
-        self._need(not done or result == number * number, f"step {number} of {entry.job_id} came back as {result}")
+        is_current = self._steps.get((entry.job_id, number), math.inf) <= entry.claim_version
+        self._need(is_done or not is_current, f"step {number} of {entry.job_id} was kept and is gone")
+        self._need(not is_done or result == number * number, f"step {number} of {entry.job_id} came back as {result}")
 
     def keep(self, entry: Execution, number: int) -> None:
         """A step was acknowledged."""

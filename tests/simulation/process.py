@@ -77,7 +77,7 @@ class Process(Node):
 
     def had_trouble(self, since: float, until: float) -> bool:
         """Whether a lease that was held in between may have been lost for it."""
-        return any(begun <= until and ended >= since for begun, ended in self.troubles)
+        return any(begun <= until and trouble_end >= since for begun, trouble_end in self.troubles)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:

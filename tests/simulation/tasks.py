@@ -71,7 +71,7 @@ async def long(ctx: Context, parts: int, part_ms: int) -> dict[str, Any]:
     with execution() as entry:
         for number in range(parts):
             async with ctx.step(f"part {number}") as step:
-                JOURNAL.get().step(entry, number, done=step.done, result=step.result)
+                JOURNAL.get().step(entry, number, is_done=step.done, result=step.result)
                 if not step.done:
                     await _work(entry, part_ms)
                     step.result = number * number
@@ -184,10 +184,10 @@ class Wish(NamedTuple):
 
 def wishes(chance: Random, lasts_s: float) -> list[Wish]:
     """Return the jobs of a world, in order of their time."""
-    made: list[Wish] = []
+    wishes: list[Wish] = []
     for _ in range(chance.randint(6, 16)):
-        made += _some(chance, chance.uniform(0.0, lasts_s * 0.7))
-    return sorted(made, key=lambda wish: wish.at_s)
+        wishes += _some(chance, chance.uniform(0.0, lasts_s * 0.7))
+    return sorted(wishes, key=lambda wish: wish.at_s)
 
 
 def _some(chance: Random, at_s: float) -> list[Wish]:

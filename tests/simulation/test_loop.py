@@ -50,16 +50,16 @@ def test_time_jumps_to_the_next_timer() -> None:
 
 
 def test_a_dead_node_is_never_run_again() -> None:
-    loop, heard = SimLoop(1, shuffles=True), list[str]()
+    loop, messages = SimLoop(1, shuffles=True), list[str]()
     node = Node("n")
 
     async def work() -> None:
         try:
-            heard.append("began")
+            messages.append("began")
             await asyncio.sleep(1)
-            heard.append("ended")
+            messages.append("ended")
         finally:
-            heard.append("cleaned up")
+            messages.append("cleaned up")
 
     async def main() -> None:
         context = copy_context()
@@ -68,18 +68,18 @@ def test_a_dead_node_is_never_run_again() -> None:
         await asyncio.sleep(0.5)
         node.is_alive = False
         await asyncio.sleep(2)
-        assert heard == ["began"]
+        assert messages == ["began"]
 
     loop.run(main())
 
 
 def test_a_frozen_node_goes_on_when_its_time_has_come() -> None:
-    loop, heard = SimLoop(1, shuffles=True), list[float]()
+    loop, messages = SimLoop(1, shuffles=True), list[float]()
     node = Node("n")
 
     async def work() -> None:
         await asyncio.sleep(1)
-        heard.append(loop.time())
+        messages.append(loop.time())
 
     async def main() -> None:
         context = copy_context()
@@ -90,7 +90,7 @@ def test_a_frozen_node_goes_on_when_its_time_has_come() -> None:
         await asyncio.sleep(20)
 
     loop.run(main())
-    assert 10 <= heard[0] < 10.1
+    assert 10 <= messages[0] < 10.1
 
 
 def test_a_simulation_without_a_next_step_is_stuck() -> None:

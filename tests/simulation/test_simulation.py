@@ -53,8 +53,8 @@ def test_a_seed_has_one_history_here_and_in_a_process_with_other_hashes(hash_see
     seeds = range(20, 20 + 2 * 6, 6)  # in both housekeepers find several silent workers at once
     command = [sys.executable, "-m", "tests.simulation", "--histories", "--first", "20", "--seeds", "12", "--each", "6"]
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    told = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
     here = [simulate(seed).history for seed in seeds]
     assert here == [simulate(seed).history for seed in seeds]
-    assert told.split()[1::2] == here
+    assert output.split()[1::2] == here
     assert len(set(here)) == len(here)

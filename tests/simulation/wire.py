@@ -120,7 +120,7 @@ class Wire:
         value, error = self._world.do(self._process, verb, args, options)
         if fate.again_s is not None:
             self._world.faults.counts["again"] += 1
-            again = functools.partial(self._world.do, self._process, verb, args, options, repeated=True)
+            again = functools.partial(self._world.do, self._process, verb, args, options, is_repeated=True)
             self._world.loop.call_later(fate.again_s, again, context=Context())
         if fate.loses_answer:
             self._world.faults.counts["answer lost"] += 1
@@ -136,8 +136,8 @@ class Wire:
         if self._process.is_cut and error is None:
             value, error = None, StoreUnavailable("the connection was reset")
         if self._process.is_cut and self._process.is_silent:
-            broken = functools.partial(self._resolve, answer, verb, value, error)
-            self._world.loop.call_later(0.1, broken, context=self._process.context)
+            broken_job = functools.partial(self._resolve, answer, verb, value, error)
+            self._world.loop.call_later(0.1, broken_job, context=self._process.context)
         elif answer.done():
             return
         elif error is not None:

@@ -139,10 +139,10 @@ class World:
         self.jumps.append(self.loop.time())
 
     def do(
-        self, process: Process, verb: str, args: Any, options: Any, *, repeated: bool = False
+        self, process: Process, verb: str, args: Any, options: Any, *, is_repeated: bool = False
     ) -> tuple[Any, Exception | None]:
         """Do a verb at the store for a process, and look at what it did."""
-        self.loop.note(f"{process.name} {verb} {parts.told(args)}{' again' if repeated else ''};")
+        self.loop.note(f"{process.name} {verb} {parts.told(args)}{' again' if is_repeated else ''};")
         before = self.moves.before(verb, args)
         try:
             value = self.store.do(verb, *args, **options)

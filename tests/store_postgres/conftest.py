@@ -16,8 +16,8 @@ def url() -> str:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[PostgresStore]:
-    opened = PostgresStore.from_url(url)
-    await opened.migrate()
-    await opened.open()
-    yield opened
-    await opened.close()
+    store = PostgresStore.from_url(url)
+    await store.migrate()
+    await store.open()
+    yield store
+    await store.close()

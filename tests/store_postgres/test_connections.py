@@ -63,10 +63,10 @@ async def test_what_the_driver_is_told_of_arrays_is_what_it_would_find() -> None
         rows, _ = await asyncpg.Connection._introspect_types(session, set(connection._ARRAYS), 9)  # type: ignore[attr-defined]
     finally:
         await session.close()
-    found = {row["oid"]: dict(row) for row in rows}
+    results = {row["oid"]: dict(row) for row in rows}
     for oid in connection._ARRAYS:
-        told = connection._array(oid)
-        assert told == {name: found[oid][name] for name in told}
+        array_type = connection._array(oid)
+        assert array_type == {name: results[oid][name] for name in array_type}
 
 
 async def test_the_store_works_again_after_the_server_crashed() -> None:
@@ -194,10 +194,10 @@ async def test_through_pgbouncer_in_transaction_mode() -> None:
         await asyncio.gather(*(store.enqueue([NewJob(new_id(), "k") for _ in range(5)]) for _ in range(20)))
 
         async def work() -> int:
-            done = 0
+            count = 0
             while jobs := await store.claim(ClaimRequest("w", limit=3)):
-                done += len(await store.settle([commands.succeed(job) for job in jobs]))
-            return done
+                count += len(await store.settle([commands.succeed(job) for job in jobs]))
+            return count
 
         assert sum(await asyncio.gather(*(work() for _ in range(8)))) + await work() == 102
         hints = store.hints()

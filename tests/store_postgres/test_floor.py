@@ -112,9 +112,9 @@ def test_due_jobs_are_asked_for_now_and_then(floor: Floor, clock: Clock) -> None
 async def test_claims_that_find_nothing_in_a_row_see_a_due_job_a_moment_later(store: PostgresStore) -> None:
     await store.enqueue([NewJob(str(uuid.uuid4()), "k", delay_ms=20)])
     async with asyncio.timeout(60):
-        while not (found := await store.claim(ClaimRequest("w"))):
+        while not (jobs := await store.claim(ClaimRequest("w"))):
             await asyncio.sleep(0.01)
-    assert len(found) == 1
+    assert len(jobs) == 1
 
 
 async def test_a_look_sees_the_lowest_position_of_all_priorities(store: PostgresStore) -> None:

@@ -106,14 +106,14 @@ async def test_a_claim_reads_only_what_it_takes(session: Any) -> None:
 async def test_a_claim_for_a_tenant_reads_the_line_alone(session: Any) -> None:
     assert claim_verb.CLAIM != claim_verb.CLAIM_OF_TENANTS
     for queues in (("q1",), ("none", "q3", "q2")):
-        asked = (T0, queues, [0] * len(queues), 20, "w", 1_000, 1, True, ["r3", "r77"])
-        nodes = await explain(session, claim_verb.CLAIM_OF_TENANTS, *asked)
+        request = (T0, queues, [0] * len(queues), 20, "w", 1_000, 1, True, ["r3", "r77"])
+        nodes = await explain(session, claim_verb.CLAIM_OF_TENANTS, *request)
         used = indexes(nodes)  # the line, or the tenants' own jobs where these are few
         assert "inbox_jobs_delayed" in used
         assert used & {"inbox_jobs_claimable", "inbox_jobs_queued_of_requester"}
         assert read_much(nodes, ROWS // 4 * len(queues)) == []
-        taken = [node for node in nodes if node["Node Type"] == "ModifyTable"]
-        assert 0 < max(node["Actual Rows"] for node in taken) <= 20
+        taken_jobs = [node for node in nodes if node["Node Type"] == "ModifyTable"]
+        assert 0 < max(node["Actual Rows"] for node in taken_jobs) <= 20
 
 
 async def test_what_is_due_is_one_probe_for_each_queue(session: Any) -> None:

@@ -79,8 +79,8 @@ async def test_due_jobs_that_others_take_meanwhile_hide_no_queue_behind_them(
 
     await store.enqueue([first, second])
     monkeypatch.setattr(store._db, "fetch", with_another)
-    found = await store.claim(ClaimRequest("w", ("a", "b"), limit=9), now=later)
-    assert [job.job_id for job in found] == [second.job_id]
+    jobs = await store.claim(ClaimRequest("w", ("a", "b"), limit=9), now=later)
+    assert [job.job_id for job in jobs] == [second.job_id]
 
 
 async def test_a_child_enqueued_while_its_parent_ends_is_never_stuck(
@@ -108,14 +108,14 @@ async def test_a_settle_that_races_heartbeats_is_applied(store: PostgresStore, o
 async def test_slots_are_never_exceeded_by_eight_workers(store: PostgresStore, url: str) -> None:
     limit, jobs = 3, 120
     running: dict[str, set[str]] = {"x": set(), "y": set()}
-    done: list[str] = []
+    log: list[str] = []
     await store.enqueue(
         [NewJob(new_id(), "k", concurrency_key="xy"[i % 2], concurrency_limit=limit) for i in range(jobs)]
     )
 
     async def work(name: str) -> None:
         async with opened(url) as own:
-            while len(done) < jobs:
+            while len(log) < jobs:
                 for job in await own.claim(ClaimRequest(name, limit=2)):
                     active = running[job.concurrency_key or ""]
                     active.add(job.job_id)
@@ -123,11 +123,11 @@ async def test_slots_are_never_exceeded_by_eight_workers(store: PostgresStore, u
                     await asyncio.sleep(0)
                     active.discard(job.job_id)
                     assert await settle(own, job) is Settled.APPLIED
-                    done.append(job.job_id)
+                    log.append(job.job_id)
 
     async with asyncio.timeout(60):
         await asyncio.gather(*(work(f"w{i}") for i in range(8)))
-    assert sorted(done) == sorted(set(done))
+    assert sorted(log) == sorted(set(log))
     assert await store.counts() == {"default": {Status.SUCCEEDED: jobs}}
 
 
@@ -143,25 +143,25 @@ async def test_one_of_many_enqueues_with_one_unique_key_makes_a_job(store: Postg
 
 async def test_claimers_share_a_line_without_doubles(store: PostgresStore, url: str) -> None:
     await store.enqueue([NewJob(new_id(), "k") for _ in range(1_000)])
-    taken: list[str] = []
+    taken_jobs: list[str] = []
 
     async def drain(name: str) -> None:
         async with opened(url) as own:
             while jobs := await own.claim(ClaimRequest(name, limit=7)):
-                taken.extend(job.job_id for job in jobs)
+                taken_jobs.extend(job.job_id for job in jobs)
 
     await asyncio.gather(*(drain(f"w{i}") for i in range(6)))
-    taken += [job.job_id for job in await store.claim(ClaimRequest("w", limit=1_000))]
-    assert len(taken) == len(set(taken)) == 1_000
+    taken_jobs += [job.job_id for job in await store.claim(ClaimRequest("w", limit=1_000))]
+    assert len(taken_jobs) == len(set(taken_jobs)) == 1_000
 
 
 async def test_due_jobs_enter_the_line_once(store: PostgresStore, other: PostgresStore) -> None:
     await store.enqueue([NewJob(new_id(), "k", delay_ms=1_000) for _ in range(300)], now=1_000)
-    found = await asyncio.gather(
+    results = await asyncio.gather(
         *(s.claim(ClaimRequest("w", limit=50), now=9_000) for s in (store, other) for _ in range(5))
     )
-    found.append(await store.claim(ClaimRequest("w", limit=300), now=9_000))
-    ids = [job.job_id for jobs in found for job in jobs]
+    results.append(await store.claim(ClaimRequest("w", limit=300), now=9_000))
+    ids = [job.job_id for jobs in results for job in jobs]
     assert len(ids) == len(set(ids)) == 300
 
 
@@ -197,8 +197,8 @@ async def test_admission_waits_for_the_lock_of_its_key(store: PostgresStore, url
         await transaction.start()
         await blocker.execute("SELECT FROM concurrency_limits WHERE concurrency_key = 'key' FOR UPDATE")
         waiting = asyncio.create_task(store.promote())
-        done, _ = await asyncio.wait([waiting], timeout=0.5)
-        assert not done
+        completed_tasks, _ = await asyncio.wait([waiting], timeout=0.5)
+        assert not completed_tasks
         await transaction.rollback()
         assert await waiting == 0
     finally:

@@ -55,6 +55,6 @@ async def test_what_a_server_says_of_its_state_is_an_outage(database: Database, 
 
 @pytest.mark.parametrize("name", OF_THE_STATEMENT)
 async def test_what_a_server_says_of_a_statement_is_no_outage(database: Database, name: str) -> None:
-    with pytest.raises(StoreError) as caught:
+    with pytest.raises(StoreError) as excinfo:
         await database.fetch(raising(OF_THE_STATEMENT[name]))
-    assert not isinstance(caught.value, Outage)
+    assert not isinstance(excinfo.value, Outage)

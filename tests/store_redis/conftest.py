@@ -12,14 +12,14 @@ from tests import stores
 
 @pytest_asyncio.fixture
 async def store() -> AsyncIterator[RedisStore]:
-    found = await RedisStore.from_url(stores.fresh_url("redis")).open()
-    yield found
-    await found.close()
+    client = await RedisStore.from_url(stores.fresh_url("redis")).open()
+    yield client
+    await client.close()
 
 
 @pytest_asyncio.fixture
 async def client(store: RedisStore) -> AsyncIterator[Any]:
     """What a foreign program sees: the same database through a plain driver."""
-    found = redis.asyncio.Redis.from_url(store.target.url, decode_responses=True)
-    yield found
-    await found.aclose()
+    client = redis.asyncio.Redis.from_url(store.target.url, decode_responses=True)
+    yield client
+    await client.aclose()

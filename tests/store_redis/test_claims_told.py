@@ -23,9 +23,9 @@ async def test_the_script_that_claims_on_redis_tells_of_it(tenants: frozenset[st
         await store.enqueue([*news, new_job(payload=ASKED, requester_id="acme")])
         request = ClaimRequest("w", limit=10, tenants=tenants)
         jobs = await store._claim(request, None)  # not what comes after it for jobs of older versions
-        told = {event.job_id: json.loads(event.body) for event in await store.outbox_find()}
-        assert set(told) == {new.job_id for new in news} < {job.job_id for job in jobs}
-        assert all(body["status"] == "claimed" for body in told.values())
+        body_of = {event.job_id: json.loads(event.body) for event in await store.outbox_find()}
+        assert set(body_of) == {new.job_id for new in news} < {job.job_id for job in jobs}
+        assert all(body["status"] == "claimed" for body in body_of.values())
     finally:
         await store.close()
 

@@ -64,26 +64,26 @@ async def test_the_status_is_in_the_contracts_words(store: RedisStore, client: A
         status, dead = await client.hmget(f"job:{job.job_id}", "status", "dead")
         return status, dead or None
 
-    done, failed, dead, canceled = [await claimed(store) for _ in range(4)]
-    assert await word(done) == ("running", None)
+    done_job, failed, dead, canceled = [await claimed(store) for _ in range(4)]
+    assert await word(done_job) == ("running", None)
     await store.settle(
         [
-            commands.succeed(done, '{"a":1}'),
+            commands.succeed(done_job, '{"a":1}'),
             commands.fail(failed, JobError("fatal", retryable=False), rand=0.5),
             commands.retry(dead._replace(max_attempts=1), JobError("500"), delay_ms=0),
             commands.cancel(canceled, "no"),
         ]
     )
-    assert [await word(job) for job in (done, failed, dead, canceled)] == [
+    assert [await word(job) for job in (done_job, failed, dead, canceled)] == [
         ("done", None),
         ("error", None),
         ("error", "1"),
         ("canceled", None),
     ]
-    assert await client.hget(f"job:{done.job_id}", "result") == '{"a":1}'
+    assert await client.hget(f"job:{done_job.job_id}", "result") == '{"a":1}'
     assert json.loads(await client.hget(f"job:{failed.job_id}", "error") or "")["code"] == "fatal"
-    found = await store.get([failed.job_id, dead.job_id])
-    assert [job and job.status for job in found] == [Status.FAILED, Status.DEAD_LETTER]
+    jobs = await store.get([failed.job_id, dead.job_id])
+    assert [job and job.status for job in jobs] == [Status.FAILED, Status.DEAD_LETTER]
 
 
 async def test_the_message_is_gone_once_the_job_has_ended(store: RedisStore, client: Any) -> None:
@@ -140,9 +140,9 @@ async def test_jobs_of_other_contracts_do_not_expire_before_they_end(store: Redi
     assert [await client.ttl(key) for key in keys] == [-1, -1]
     await store.settle([commands.cancel(job)])
     assert all([0 < await client.ttl(key) <= 60 for key in keys])
-    (ended,) = await store.get([job.job_id])
-    assert ended is not None
-    await store.settle([commands.requeue(ended)])
+    (ended_job,) = await store.get([job.job_id])
+    assert ended_job is not None
+    await store.settle([commands.requeue(ended_job)])
     assert [await client.ttl(key) for key in keys] == [-1, -1]
 
 

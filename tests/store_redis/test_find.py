@@ -42,24 +42,24 @@ async def driver(request: pytest.FixtureRequest) -> AsyncIterator[StoreDriver]:
 
 async def ids(driver: StoreDriver, **filters: Any) -> list[str]:
     """Of all pages."""
-    found: list[str] = []
+    results: list[str] = []
     cursor: str | None = ""
     while cursor is not None:
         page = await driver.store.find(JobQuery(cursor=cursor or None, **filters))
-        found, cursor = found + [job.job_id for job in page.jobs], page.cursor
-    return found
+        results, cursor = results + [job.job_id for job in page.jobs], page.cursor
+    return results
 
 
 async def test_every_filter_finds_its_jobs_among_many(driver: StoreDriver) -> None:
     last = await driver.add(
         kind="rare", queue="night", requester_id="acme", contract="euterpe", correlation_id="Order-7"
     )
-    broken = await driver.running(kind="breaks")
-    await driver.settle(commands.dead_letter(broken, JobError("broke", "no Harbour here")))
+    broken_job = await driver.running(kind="breaks")
+    await driver.settle(commands.dead_letter(broken_job, JobError("broke", "no Harbour here")))
     batch = [new_job(f"kind.{n % 3}", payload=f'{{"n": "word-{n}-"}}') for n in range(ROWS)]
-    others = [made.job_id for made in await driver.enqueue(*batch)]
+    others = [receipts.job_id for receipts in await driver.enqueue(*batch)]
     newest = list(reversed(others))
-    everything = [*newest, broken.job_id, last]
+    everything = [*newest, broken_job.job_id, last]
     assert await ids(driver, limit=100) == everything
     for filters in (
         {"kind": "rare"},
@@ -72,8 +72,8 @@ async def test_every_filter_finds_its_jobs_among_many(driver: StoreDriver) -> No
     ):
         assert await ids(driver, **filters) == [last], filters
     for statuses in ((Status.DEAD_LETTER,), (Status.DEAD_LETTER, Status.RUNNING), (Status.FAILED, Status.DEAD_LETTER)):
-        assert await ids(driver, statuses=statuses) == [broken.job_id], statuses
-        assert await ids(driver, statuses=statuses, text="HARBOUR") == [broken.job_id]
+        assert await ids(driver, statuses=statuses) == [broken_job.job_id], statuses
+        assert await ids(driver, statuses=statuses, text="HARBOUR") == [broken_job.job_id]
     assert await ids(driver, statuses=(Status.FAILED, Status.SUCCEEDED)) == []
     assert (
         await ids(driver, requester_id="", kind="kind.1", limit=7)
@@ -89,27 +89,27 @@ async def test_a_time_range_and_a_small_look_go_through_all_pages(
     driver: StoreDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_AT_JOBS", 300)
-    made: list[str] = []
+    ids_added: list[str] = []
     for n in range(ROWS):
         (one,) = await driver.store.enqueue([new_job(f"kind.{n % 2}")], now=T0 + n)
-        made.append(one.job_id)
-    assert await ids(driver, created_from=T0 + 10, created_to=T0 + 15) == made[14:9:-1]
-    assert await ids(driver, created_from=T0 + 10, created_to=T0 + 15, scan_limit=90) == made[14:9:-1]
-    assert await ids(driver, created_to=T0 + 2, kind="kind.1", scan_limit=70) == [made[1]]
+        ids_added.append(one.job_id)
+    assert await ids(driver, created_from=T0 + 10, created_to=T0 + 15) == ids_added[14:9:-1]
+    assert await ids(driver, created_from=T0 + 10, created_to=T0 + 15, scan_limit=90) == ids_added[14:9:-1]
+    assert await ids(driver, created_to=T0 + 2, kind="kind.1", scan_limit=70) == [ids_added[1]]
     page = await driver.store.find(JobQuery(kind="nowhere", scan_limit=70))
     assert page.jobs == []
     assert page.cursor is not None
 
 
 async def test_a_job_whose_time_is_over_is_not_found(driver: StoreDriver) -> None:
-    gone, kept = await driver.add(kind="a"), await driver.add(kind="a")
+    gone_id, kept_id = await driver.add(kind="a"), await driver.add(kind="a")
     assert isinstance(driver.store, RedisStore)
-    await driver.store._client.redis.delete(driver.store._keys.job(gone))
-    assert await ids(driver) == [kept]
-    assert await ids(driver, kind="a") == [kept]
-    assert await ids(driver, queue="default") == [kept]
-    assert await ids(driver, statuses=(Status.QUEUED,)) == [kept]
-    assert await ids(driver, text=gone) == []
+    await driver.store._client.redis.delete(driver.store._keys.job(gone_id))
+    assert await ids(driver) == [kept_id]
+    assert await ids(driver, kind="a") == [kept_id]
+    assert await ids(driver, queue="default") == [kept_id]
+    assert await ids(driver, statuses=(Status.QUEUED,)) == [kept_id]
+    assert await ids(driver, text=gone_id) == []
 
 
 async def test_a_job_without_the_field_is_queued(driver: StoreDriver) -> None:

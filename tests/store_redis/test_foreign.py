@@ -60,7 +60,7 @@ async def test_a_foreign_gateways_job_is_claimed_and_finished(store: RedisStore,
     events = await store.events({job_id: 0}, 10)
     assert [(e.seq, e.type) for e in events] == [(1, "queued"), (2, "running"), (3, "done")]
     assert await store.counts() == {"default": {Status.SUCCEEDED: 1}}
-    assert [found.job_id for found in (await store.find(JobQuery())).jobs] == [job_id]
+    assert [item.job_id for item in (await store.find(JobQuery())).jobs] == [job_id]
 
 
 async def test_a_message_without_a_hash_makes_a_job(store: RedisStore, client: Any) -> None:
@@ -102,9 +102,9 @@ async def test_a_foreign_workers_dead_delivery_becomes_a_lost_lease(store: Redis
     assert await store.claim(ONE) == []
     assert await store.with_expired_lease(10) == [], "it is not silent for long enough"
     patient(store, 0)
-    (lost,) = await store.with_expired_lease(10)
-    assert (lost.job_id, lost.worker_id, lost.status) == (job_id, "stranger", Status.RUNNING)
-    await store.settle([commands.lose_lease(lost, rand=0)])
+    (lost_job,) = await store.with_expired_lease(10)
+    assert (lost_job.job_id, lost_job.worker_id, lost_job.status) == (job_id, "stranger", Status.RUNNING)
+    await store.settle([commands.lose_lease(lost_job, rand=0)])
     patient(store, 60_000)
     (job,) = await store.claim(ONE, now=await store.now() + 3_600_000)
     assert (job.job_id, job.lease_losses, job.attempt_count) == (job_id, 1, 2)
@@ -194,15 +194,15 @@ async def test_a_message_does_not_bring_a_delayed_job_forward(store: RedisStore,
 
 
 async def test_a_job_whose_message_was_lost_is_sent_again(store: RedisStore, client: Any) -> None:
-    lost, kept, running, delayed = new_job(), new_job(), new_job(priority=5), new_job(delay_ms=60_000)
+    lost_job, kept_job, running, delayed_job = new_job(), new_job(), new_job(priority=5), new_job(delay_ms=60_000)
     await store.enqueue([running])
     (job,) = await store.claim(ONE)
-    await store.enqueue([lost, kept, delayed])
-    message = await client.hget(f"job:{lost.job_id}", "msg")
+    await store.enqueue([lost_job, kept_job, delayed_job])
+    message = await client.hget(f"job:{lost_job.job_id}", "msg")
     await client.xdel("jobs:stream", message)
     assert await store.promote() == 1
     assert await store.promote() == 0
-    assert [j.job_id for j in await store.claim(ClaimRequest("w2", limit=9))] == [kept.job_id, lost.job_id]
+    assert [j.job_id for j in await store.claim(ClaimRequest("w2", limit=9))] == [kept_job.job_id, lost_job.job_id]
     assert await store.get([job.job_id]) == [job]
 
 
@@ -220,8 +220,8 @@ async def test_a_key_of_another_type_does_not_stop_claims_or_reaping(store: Redi
     await client.set(f"job:{poison}", "a string")
     await client.xadd("jobs:stream", {"job_id": poison, "task": "chat", "payload": "{}"})
     await store.enqueue([second := new_job()])
-    claimed = await store.claim(ClaimRequest("w1", limit=9))
-    assert [job.job_id for job in claimed] == [first.job_id, second.job_id]
+    jobs = await store.claim(ClaimRequest("w1", limit=9))
+    assert [job.job_id for job in jobs] == [first.job_id, second.job_id]
     await client.xadd("jobs:stream", {"job_id": poison, "task": "chat", "payload": "{}"})
     await take_as_foreign_worker(client)
     assert await store.with_expired_lease(10) == []

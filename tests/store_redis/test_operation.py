@@ -105,9 +105,9 @@ async def test_hints_cross_processes(store: RedisStore) -> None:
     assert await anext(hints) == Hint(), "subscribed: anything may have happened before"
     (job,) = await store.enqueue([new_job(queue="video")])
     assert await anext(hints) == Hint(frozenset({"video"}))
-    (claimed,) = await store.claim(ClaimRequest("w", ("video",)))
+    (claimed_job,) = await store.claim(ClaimRequest("w", ("video",)))
     assert (await anext(hints)).jobs == {job.job_id}
-    await store.settle([commands.succeed(claimed)])
+    await store.settle([commands.succeed(claimed_job)])
     assert (await anext(hints)).jobs == {job.job_id}
     await hints.aclose()
     await other.close()
@@ -138,8 +138,8 @@ async def test_queued_jobs_of_an_older_schema_are_counted(store: RedisStore, cli
 
 async def test_a_lapsed_job_does_not_use_up_a_quota_for_ever(store: RedisStore, client: Any) -> None:
     driver = StoreDriver(store)
-    lapsed = await driver.add(requester_id="acme")
-    await client.delete(f"job:{lapsed}")
+    lapsed_id = await driver.add(requester_id="acme")
+    await client.delete(f"job:{lapsed_id}")
     await store.enqueue([new_job(requester_id="acme")], quotas={"acme": 1})
     assert await store.queued_of(["acme"], most=9) == [1]
 

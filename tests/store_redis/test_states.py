@@ -70,11 +70,11 @@ STATES = {
 async def test_a_server_that_cannot_serve_is_away(store: RedisStore, admin: Any, name: str) -> None:
     STATES[name].begin(admin)
     try:
-        with pytest.raises(StoreUnavailable) as caught:
+        with pytest.raises(StoreUnavailable) as excinfo:
             await store.enqueue([new_job()])
     finally:
         STATES[name].end(admin)
-    assert isinstance(caught.value, Outage)
+    assert isinstance(excinfo.value, Outage)
     await store.enqueue([new_job()])
 
 
@@ -94,20 +94,20 @@ async def test_a_server_that_is_busy_with_a_script_is_away(store: RedisStore, ad
     admin.config_set("busy-reply-threshold", 1)
     with redis.Redis.from_url(server.url()) as other:
         forever = asyncio.create_task(asyncio.to_thread(lambda: other.eval("while true do end", 0)))
-        refused = list[StoreError]()
+        refusals = list[StoreError]()
 
         async def is_refused() -> bool:
             try:
                 await store.get([new_job().job_id])
             except StoreError as error:
-                refused.append(error)
-            return bool(refused)
+                refusals.append(error)
+            return bool(refusals)
 
         await until(is_refused)
         admin.script_kill()
         with pytest.raises(redis.ResponseError):
             await forever
-    assert isinstance(refused[0], StoreUnavailable)
+    assert isinstance(refusals[0], StoreUnavailable)
 
 
 async def test_a_user_who_may_not_is_refused_and_not_failed(store: RedisStore, admin: Any, server: RedisServer) -> None:
@@ -123,9 +123,9 @@ async def test_a_user_who_may_not_is_refused_and_not_failed(store: RedisStore, a
 
 @pytest.mark.parametrize("words", ["value is not an integer or out of range", "unknown command 'NONE'"])
 def test_a_mistake_in_a_command_is_no_outage(words: str) -> None:
-    with pytest.raises(StoreError) as caught, translated():
+    with pytest.raises(StoreError) as excinfo, translated():
         raise redis.ResponseError(f"ERR {words}")
-    assert not isinstance(caught.value, Outage)
+    assert not isinstance(excinfo.value, Outage)
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def steps_of(db: sqlite3.Connection, sql: str) -> int:
 
 def test_destinations_are_found_by_jumps() -> None:
     few, many = database(1), database(20_000)
-    wanted = [(who, where) for who in ("none", "one", "two") for where in "amz"]
-    assert many.execute(Q.outbox_destinations).fetchall() == wanted
+    rows_wanted = [(who, where) for who in ("none", "one", "two") for where in "amz"]
+    assert many.execute(Q.outbox_destinations).fetchall() == rows_wanted
     assert steps_of(many, Q.outbox_destinations) <= steps_of(few, Q.outbox_destinations) + 1
     assert steps_of(many, "SELECT sum(seq) FROM job_outbox_events") > 100, "it counts"

@@ -103,8 +103,8 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
 async def test_many_processes_may_migrate_at_once(tmp_path: Path) -> None:
     for attempt in range(20):
         url = f"sqlite:///{tmp_path}/{attempt}.db"
-        opened = await asyncio.gather(*(store_from_url(url).open() for _ in range(8)))
-        for store in opened:
+        stores = await asyncio.gather(*(store_from_url(url).open() for _ in range(8)))
+        for store in stores:
             await store.close()
 
 

@@ -19,10 +19,10 @@ from tests.store_driver import new_job
 
 @pytest.fixture
 async def store(tmp_path: Path) -> AsyncIterator[SqliteStore]:
-    found = await store_from_url(f"sqlite:///{tmp_path}/x.db").open()
-    assert isinstance(found, SqliteStore)
-    yield found
-    await found.close()
+    client = await store_from_url(f"sqlite:///{tmp_path}/x.db").open()
+    assert isinstance(client, SqliteStore)
+    yield client
+    await client.close()
 
 
 @contextlib.contextmanager
@@ -58,9 +58,9 @@ async def test_a_file_that_became_read_only_is_away(store: SqliteStore) -> None:
 
 async def test_a_full_disk_is_waited_for_by_a_program_that_starts(tmp_path: Path) -> None:
     """The file is made, and SQLite's own files beside it are not."""
-    with full_from(0), pytest.raises(StoreUnavailable) as caught:
+    with full_from(0), pytest.raises(StoreUnavailable) as excinfo:
         connect(Target(str(tmp_path / "x.db")))
-    assert not isinstance(caught.value, StoreRefused), "a start waits for room"
+    assert not isinstance(excinfo.value, StoreRefused), "a start waits for room"
     connect(Target(str(tmp_path / "x.db"))).close()
 
 
@@ -74,16 +74,16 @@ def test_a_file_that_is_no_database_is_not_waited_for(tmp_path: Path) -> None:
 
 def test_a_value_that_no_database_could_write_is_no_outage() -> None:
     db = connect(Target(":memory:"))
-    with pytest.raises(UnicodeEncodeError) as caught:
+    with pytest.raises(UnicodeEncodeError) as excinfo:
         db.execute("SELECT ?", ("\ud800",))
-    assert known_error(db, caught.value) is caught.value
+    assert known_error(db, excinfo.value) is excinfo.value
     db.close()
 
 
 @pytest.mark.parametrize("driver", ["sqlite", "libsql"])
 def test_what_either_driver_says_of_its_file_is_an_outage(driver: str) -> None:
     db = connect(Target(":memory:", driver))
-    with pytest.raises((sqlite3.OperationalError, ValueError)) as caught:
+    with pytest.raises((sqlite3.OperationalError, ValueError)) as excinfo:
         db.execute("SELECT * FROM nowhere").fetchall()
-    assert isinstance(known_error(db, caught.value), Outage)
+    assert isinstance(known_error(db, excinfo.value), Outage)
     db.close()

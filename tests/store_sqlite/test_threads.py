@@ -18,16 +18,16 @@ from tests.store_driver import new_job
 
 @pytest.fixture
 async def store(tmp_path: Path) -> SqliteStore:
-    found = await store_from_url(f"sqlite:///{tmp_path}/x.db").open()
-    assert isinstance(found, SqliteStore)
-    return found
+    client = await store_from_url(f"sqlite:///{tmp_path}/x.db").open()
+    assert isinstance(client, SqliteStore)
+    return client
 
 
 async def test_what_is_asked_while_the_store_closes_is_answered(store: SqliteStore) -> None:
     closing = asyncio.create_task(store.close())
-    asked = [asyncio.create_task(store.get([new_job().job_id])) for _ in range(50)]
+    request = [asyncio.create_task(store.get([new_job().job_id])) for _ in range(50)]
     await closing
-    answers = await asyncio.wait_for(asyncio.gather(*asked, return_exceptions=True), 60)
+    answers = await asyncio.wait_for(asyncio.gather(*request, return_exceptions=True), 60)
     assert all(answer == [None] or isinstance(answer, StoreUnavailable) for answer in answers)
     with pytest.raises(StoreUnavailable):
         await store.counts()
@@ -45,19 +45,19 @@ async def test_a_store_can_be_opened_again(store: SqliteStore) -> None:
 async def test_a_checkpoint_that_fails_does_not_stop_the_writer(
     store: SqliteStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    failed = asyncio.Event()
+    has_failed = asyncio.Event()
     loop = asyncio.get_running_loop()
     real = connection._checkpoint
 
     class NoDisk:
         def execute(self, _sql: str) -> None:
-            loop.call_soon_threadsafe(failed.set)
+            loop.call_soon_threadsafe(has_failed.set)
             raise sqlite3.OperationalError("disk I/O error")
 
     monkeypatch.setattr(connection, "IDLE_CHECKPOINT_S", 0.01)
     monkeypatch.setattr(connection, "_checkpoint", lambda _: real(NoDisk()))  # type: ignore[arg-type]
     await store.enqueue([new_job()])
-    await asyncio.wait_for(failed.wait(), 60)
+    await asyncio.wait_for(has_failed.wait(), 60)
     await asyncio.wait_for(store.enqueue([new_job()]), 60)
     await store.close()
 

@@ -18,13 +18,13 @@ from tests.store_driver import T0, StoreDriver
 
 
 async def rows(store: Store, sql: str) -> list[tuple[Any, ...]]:
-    found: Sequence[Sequence[Any]]
+    result: Sequence[Sequence[Any]]
     if isinstance(store, PostgresStore):
-        found = await store._db.fetch(sql)
+        result = await store._db.fetch(sql)
     else:
         assert isinstance(store, SqliteStore)
-        found = await store._reader.run(lambda db: db.execute(sql).fetchall())
-    return [tuple(str(value) if value is not None else None for value in row) for row in found]
+        result = await store._reader.run(lambda db: db.execute(sql).fetchall())
+    return [tuple(str(value) if value is not None else None for value in row) for row in result]
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -33,8 +33,8 @@ async def test_leases_and_attempts_have_views(kind: str) -> None:
     try:
         driver = StoreDriver(store)
         await driver.add(max_attempts=3)
-        failed = await driver.claim_one(worker="w1~5ec2e7")
-        await driver.settle(commands.fail(failed, JobError("x"), rand=0)._replace(delay_ms=0))
+        failed_job = await driver.claim_one(worker="w1~5ec2e7")
+        await driver.settle(commands.fail(failed_job, JobError("x"), rand=0)._replace(delay_ms=0))
         running = await driver.claim_one(worker="w2~5ec2e7")
         (lease,) = await rows(store, "SELECT job_id, attempt_id, worker_id FROM job_leases")
         assert lease == (running.job_id, "2", "w2")
@@ -105,7 +105,7 @@ async def test_a_transcoding_job_that_has_ended_is_so_in_the_view(kind: str, end
             job = await moved(driver, job, stage)
         fatal = commands.fail(job, JobError("not_media", retryable=False), rand=0)
         await driver.settle(commands.succeed(job, "null") if ends == "succeeded" else fatal)
-        found = await rows(store, "SELECT status, ended_at IS NOT NULL AND lease_expires_at IS NULL FROM euterpe_jobs")
-        assert found in ([(ends, "1")], [(ends, "True")])
+        result = await rows(store, "SELECT status, ended_at IS NOT NULL AND lease_expires_at IS NULL FROM euterpe_jobs")
+        assert result in ([(ends, "1")], [(ends, "True")])
     finally:
         await store.close()

@@ -37,4 +37,4 @@ def check(history: History) -> list[Violation]:
     """Return all violations of all rules, in the order of the rules."""
     from tests.storm import rules_jobs, rules_order, rules_outside  # noqa: F401, PLC0415 - they enter their rules here
 
-    return [Violation(name, what) for name, found in RULES.items() for what in found(history)]
+    return [Violation(name, what) for name, rule in RULES.items() for what in rule(history)]

@@ -46,13 +46,13 @@ class Weather:
         }  # fmt: skip
         note("fault", fault=fault.kind, target=fault.target, lasts_s=fault.lasts_s, size=fault.size)
         if fault.kind in ("cut", "hole", "slow", "lost"):
-            made = await self._disturb(fault)
+            result = await self._disturb(fault)
         elif fault.kind in ("disk", "deaf"):
-            made = await self._while_there(fault)
+            result = await self._while_there(fault)
         else:
-            made = await acts[fault.kind](fault)
-        self.counts[fault.kind if made else "missed"] += 1
-        note("over", fault=fault.kind, target=fault.target, made=made)
+            result = await acts[fault.kind](fault)
+        self.counts[fault.kind if result else "missed"] += 1
+        note("over", fault=fault.kind, target=fault.target, made=result)
 
     async def _kill(self, fault: Fault) -> bool:
         """Kill -9 a process; a worker when it holds several jobs, if it soon does."""

@@ -85,8 +85,8 @@ class History:
     @cached_property
     def attempts(self) -> dict[str, list[Fact]]:
         """The attempts of each job, by its id, in the order of claims."""
-        found = grouped(self._end_by_kind.get("attempt", []), "job_id")
-        return {job_id: sorted(some, key=lambda one: one["claim_version"]) for job_id, some in found.items()}
+        result = grouped(self._end_by_kind.get("attempt", []), "job_id")
+        return {job_id: sorted(some, key=lambda one: one["claim_version"]) for job_id, some in result.items()}
 
     @cached_property
     def events(self) -> dict[str, list[Fact]]:
@@ -105,33 +105,33 @@ class History:
     @cached_property
     def executions(self) -> dict[tuple[str, int], Fact]:
         """For each claim that began to run: when it `began`, and when its function `returned` if it did."""
-        found: dict[tuple[str, int], Fact] = {}
+        by_name: dict[tuple[str, int], Fact] = {}
         for fact in self.of("began"):
-            found.setdefault((fact["job"], fact["claim"]), {"began": fact["at"]})
+            by_name.setdefault((fact["job"], fact["claim"]), {"began": fact["at"]})
         for fact in self.of("returned"):
-            found.setdefault((fact["job"], fact["claim"]), {})["returned"] = fact["at"]
-        return found
+            by_name.setdefault((fact["job"], fact["claim"]), {})["returned"] = fact["at"]
+        return by_name
 
     def winner(self, job_id: str) -> Fact | None:
         """Return the attempt that succeeded, None when none did."""
-        won = [one for one in self.attempts.get(job_id, []) if one["outcome"] == "succeeded"]
-        return won[0] if won else None
+        winners = [one for one in self.attempts.get(job_id, []) if one["outcome"] == "succeeded"]
+        return winners[0] if winners else None
 
     def work_ended_at(self, job_id: str) -> int | None:
         """Return when the function of the attempt that succeeded returned: the job's success was written after that."""
-        won = self.winner(job_id)
-        return None if won is None else self.executions.get((job_id, won["claim_version"]), {}).get("returned")
+        winner = self.winner(job_id)
+        return None if winner is None else self.executions.get((job_id, winner["claim_version"]), {}).get("returned")
 
     @cached_property
     def made(self) -> dict[str, Fact]:
         """For each acknowledged job the fact that asked for it, by the job's id."""
-        asked = {fact["key"]: fact for fact in self.of("asked")}
-        return {fact["job"]: asked[fact["key"]] for fact in self.of("acknowledged") if fact["key"] in asked}
+        body = {fact["key"]: fact for fact in self.of("asked")}
+        return {fact["job"]: body[fact["key"]] for fact in self.of("acknowledged") if fact["key"] in body}
 
 
 def grouped(facts: Iterable[Fact], name: str) -> dict[str, list[Fact]]:
     """Return the facts by the value of one of their fields."""
-    found: dict[str, list[Fact]] = defaultdict(list)
+    results: dict[str, list[Fact]] = defaultdict(list)
     for fact in facts:
-        found[fact[name]].append(fact)
-    return dict(found)
+        results[fact[name]].append(fact)
+    return dict(results)

@@ -59,8 +59,8 @@ class Crew:
     def parts(self) -> dict[str, list[str]]:
         """The names of the processes by kind."""
         counts = {"server": self.servers, "worker": self.workers, "remote": self.remotes}
-        named = {kind: [f"{kind}-{n}" for n in range(count)] for kind, count in counts.items()}
-        return {**named, "people": ["http-producer", "python-producer", "watcher"]}
+        ids_of_kind = {kind: [f"{kind}-{n}" for n in range(count)] for kind, count in counts.items()}
+        return {**ids_of_kind, "people": ["http-producer", "python-producer", "watcher"]}
 
     def lines(self, store: str) -> dict[str, list[str]]:
         """The names of the connections that can be cut, by what they lead to."""
@@ -113,8 +113,8 @@ class Plan:
 def long_plan(seed: int, store: str, minutes: float, *, clock: bool = False) -> Plan:
     """Return a plan of random faults for so many minutes. Each kind comes as often as its share of the deck says."""
     seconds, crew, chance = minutes * 60, Crew(), random.Random(f"{seed}:{store}")
-    dealt = _deal(chance, store, clock=clock)
-    faults = [_fault(chance, at, next(dealt), crew.lines(store), crew) for at in _moments(chance, seconds)]
+    hand = _deal(chance, store, clock=clock)
+    faults = [_fault(chance, at, next(hand), crew.lines(store), crew) for at in _moments(chance, seconds)]
     last_act = tuple(Fault(seconds, kind, "any", 0.5) for kind in LAST_ACT)
     return Plan(seed, store, "seconds", seconds, None, clock, crew, tuple(faults), last_act)
 

@@ -85,8 +85,8 @@ class HttpProducer:
             note("surprise", what=f"{order.key}: {answer.status_code} {answer.text[:300]}")
             return ""
         job_id = str(answer.json()["job_id"])
-        created = answer.headers.get("Idempotency-Replayed") != "true"
-        note("acknowledged", key=order.key, job=job_id, created=created)
+        created_at = answer.headers.get("Idempotency-Replayed") != "true"
+        note("acknowledged", key=order.key, job=job_id, created=created_at)
         return job_id
 
     async def _cancel(self, job_id: str) -> None:

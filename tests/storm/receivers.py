@@ -33,27 +33,27 @@ class Hook:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Answer one request."""
         with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            got = await _read(reader)
+            request = await _read(reader)
             turn = 1 if self._stop.exists() else next(self._numbers) % REFUSED_EACH
-            refused = self._deaf.exists() or turn == 0
+            refusal = self._deaf.exists() or turn == 0
             hangs_up = turn == REFUSED_EACH // 2
-            self._note(got, HUNG_UP if hangs_up else 503 if refused else 204)
+            self._note(request, HUNG_UP if hangs_up else 503 if refusal else 204)
             if hangs_up:
                 writer.close()
                 return
-            status = b"503 Service Unavailable" if refused else b"204 No Content"
+            status = b"503 Service Unavailable" if refusal else b"204 No Content"
             writer.write(b"HTTP/1.1 " + status + b"\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             await writer.drain()
         writer.close()
 
-    def _note(self, got: Got, status: int) -> None:
+    def _note(self, request: Got, status: int) -> None:
         try:
-            event, verified = self._receiver.verify(got.headers, got.body).body, True
+            event, verified = self._receiver.verify(request.headers, request.body).body, True
         except NotVerified:
-            event, verified = json.loads(got.body), False
+            event, verified = json.loads(request.body), False
         note(
-            "received", event=got.headers.get("x-euterpe-event-id"), job=event.get("job_id"), status=status,
-            verified=verified, body=got.body.decode(),
+            "received", event=request.headers.get("x-euterpe-event-id"), job=event.get("job_id"), status=status,
+            verified=verified, body=request.body.decode(),
         )  # fmt: skip
 
 

@@ -18,13 +18,13 @@ OWN_FAULT = frozenset({"retried", "failed", "dead_lettered"})
 @rule("G1 an acknowledged job is never lost")
 def acknowledged(history: History) -> Iterator[str]:
     """Every acknowledged job is there, has ended, and has ended as it may."""
-    for job_id, asked in history.made.items():
+    for job_id, request in history.made.items():
         job = history.jobs.get(job_id)
         if job is None:
-            yield f"job {job_id} ({asked['key']}) was acknowledged and is not there"
-        elif job["status"] not in asked["expects"]:
+            yield f"job {job_id} ({request['key']}) was acknowledged and is not there"
+        elif job["status"] not in request["expects"]:
             error = (job["error"] or "")[:200]
-            yield f"job {job_id} ({asked['key']}) is {job['status']}, not {'/'.join(asked['expects'])}: {error}"
+            yield f"job {job_id} ({request['key']}) is {job['status']}, not {'/'.join(request['expects'])}: {error}"
 
 
 @rule("G1 every job comes to its end")
@@ -44,11 +44,11 @@ def one_outcome(history: History) -> Iterator[str]:
         last = [event["type"] for event in history.events.get(job_id, []) if event["type"] in LAST]
         if last != [ENDS.get(job["status"], "")]:
             yield f"job {job_id} is {job['status']} and has the last events {last}"
-        won = [one for one in history.attempts.get(job_id, []) if one["outcome"] == "succeeded"]
-        if len(won) != (job["status"] == "succeeded"):
-            yield f"job {job_id} is {job['status']} with {len(won)} attempts that succeeded"
-        elif won:
-            yield from _result_of(job, won[0], history)
+        winners = [one for one in history.attempts.get(job_id, []) if one["outcome"] == "succeeded"]
+        if len(winners) != (job["status"] == "succeeded"):
+            yield f"job {job_id} is {job['status']} with {len(winners)} attempts that succeeded"
+        elif winners:
+            yield from _result_of(job, winners[0], history)
 
 
 def _result_of(job: Fact, won: Fact, history: History) -> Iterator[str]:
@@ -94,11 +94,11 @@ def never_fall(history: History) -> Iterator[str]:
 @rule("G9 an outage spends no attempt")
 def attempts_spent(history: History) -> Iterator[str]:
     """An attempt that failed raised an error of its own, and none is counted that was handed back."""
-    raised = {(fact["job"], fact["claim"]) for fact in history.of("raised")}
+    errors_raised = {(fact["job"], fact["claim"]) for fact in history.of("raised")}
     for job_id, job in history.jobs.items():
         attempts = history.attempts.get(job_id, [])
         for one in attempts:
-            if one["outcome"] in OWN_FAULT and (job_id, one["claim_version"]) not in raised:
+            if one["outcome"] in OWN_FAULT and (job_id, one["claim_version"]) not in errors_raised:
                 yield f"job {job_id}: attempt {one['attempt']} is {one['outcome']}, not by itself: {one['error']}"
         spent = sum(one["outcome"] != "released" for one in attempts)
         if job["attempt_count"] != spent:
@@ -109,10 +109,10 @@ def attempts_spent(history: History) -> Iterator[str]:
 @rule("one request, one job")
 def asked_once(history: History) -> Iterator[str]:
     """A request that was repeated names one job, and no two jobs carry the mark of one request."""
-    named: dict[str, set[str]] = {}
+    jobs_of_key: dict[str, set[str]] = {}
     for fact in history.of("acknowledged"):
-        named.setdefault(fact["key"], set()).add(fact["job"])
-    for key, some in named.items():
+        jobs_of_key.setdefault(fact["key"], set()).add(fact["job"])
+    for key, some in jobs_of_key.items():
         if len(some) > 1:
             yield f"{key} was acknowledged as {sorted(some)}"
     marks = Counter(_mark(job) for job in history.jobs.values() if not _is_of_schedule(job))
@@ -135,9 +135,9 @@ def follow_ups(history: History) -> Iterator[str]:
     for job_id, job in history.jobs.items():
         if job["kind"] != "count":
             continue
-        wanted = int(job["status"] == "succeeded" and json.loads(job["payload"])["n"] % 10 == 0)
-        if marks[f"after {job_id}"] != wanted:
-            yield f"job {job_id} is {job['status']} and has {marks[f'after {job_id}']} follow-ups, not {wanted}"
+        due_callbacks = int(job["status"] == "succeeded" and json.loads(job["payload"])["n"] % 10 == 0)
+        if marks[f"after {job_id}"] != due_callbacks:
+            yield f"job {job_id} is {job['status']} and has {marks[f'after {job_id}']} follow-ups, not {due_callbacks}"
 
 
 @rule("a step that is done is not done again")
@@ -147,9 +147,9 @@ def steps(history: History) -> Iterator[str]:
     for fact in history.of("stepped"):
         claims.setdefault(fact["job"], set()).add(fact["claim"])
     for job_id, some in claims.items():
-        kept = [_claim_at(history, job_id, event["ms"]) for event in _checkpoints(history, job_id)]
-        if kept and max(some) > min(kept):
-            yield f"job {job_id} kept its step in claim {min(kept)} and did it again in claim {max(some)}"
+        kept_rows = [_claim_at(history, job_id, event["ms"]) for event in _checkpoints(history, job_id)]
+        if kept_rows and max(some) > min(kept_rows):
+            yield f"job {job_id} kept its step in claim {min(kept_rows)} and did it again in claim {max(some)}"
 
 
 def _checkpoints(history: History, job_id: str) -> list[Fact]:

@@ -22,8 +22,8 @@ def limits(history: History) -> Iterator[str]:
 
     One whose lease was lost may go on for a while as a zombie; it is not counted.
     """
-    limited = {job_id: asked for job_id, asked in history.made.items() if asked.get("concurrency_key")}
-    by_key = grouped([{"job": job_id, **asked} for job_id, asked in limited.items()], "concurrency_key")
+    limited_jobs = {job_id: body for job_id, body in history.made.items() if body.get("concurrency_key")}
+    by_key = grouped([{"job": job_id, **body} for job_id, body in limited_jobs.items()], "concurrency_key")
     for key, jobs in by_key.items():
         spans = [span for job in jobs for span in _held(history, job["job"])]
         most, at = _most_at_once(spans)
@@ -51,10 +51,10 @@ def _most_at_once(spans: list[Span]) -> tuple[int, int]:
 @rule("S4 one active job per unique key")
 def unique(history: History) -> Iterator[str]:
     """Of two jobs with one unique key, one was over before the other was acknowledged or ran."""
-    created = {fact["job"]: fact["at"] for fact in history.of("acknowledged") if fact["created"]}
-    keyed = [{"job": job_id, **asked} for job_id, asked in history.made.items() if asked.get("unique_key")]
-    for key, jobs in grouped(keyed, "unique_key").items():
-        spans = [_active(history, job["job"], created.get(job["job"])) for job in jobs]
+    created_jobs = {fact["job"]: fact["at"] for fact in history.of("acknowledged") if fact["created"]}
+    keyed_jobs = [{"job": job_id, **request} for job_id, request in history.made.items() if request.get("unique_key")]
+    for key, jobs in grouped(keyed_jobs, "unique_key").items():
+        spans = [_active(history, job["job"], created_jobs.get(job["job"])) for job in jobs]
         ordered = sorted(span for span in spans if span is not None)
         for one, other in itertools.pairwise(ordered):
             if other[0] < one[1]:
@@ -74,8 +74,8 @@ def slots(history: History) -> Iterator[str]:
     """Each slot has one job, each schedule has fired its first slot, and slots are on the hour as the line says."""
     fired: dict[tuple[str, int], list[str]] = {}
     for job_id, job in history.jobs.items():
-        if found := re.fullmatch(r"schedule:(.+):(\d+)", job["correlation_id"]):
-            fired.setdefault((found[1], int(found[2])), []).append(job_id)
+        if match := re.fullmatch(r"schedule:(.+):(\d+)", job["correlation_id"]):
+            fired.setdefault((match[1], int(match[2])), []).append(job_id)
     for (name, slot), jobs in fired.items():
         if len(jobs) > 1:
             yield f"the slot {slot} of {name!r} has the jobs {jobs}"
@@ -94,17 +94,17 @@ def dependencies(history: History) -> Iterator[str]:
     for (job_id, _), run in history.executions.items():
         if "began" in run:
             firsts[job_id] = min(run["began"], firsts.get(job_id, run["began"]))
-    for job_id, asked in history.made.items():
-        if job_id in firsts and asked.get("depends_on"):
-            yield from _too_early(history, job_id, asked, firsts[job_id])
+    for job_id, request in history.made.items():
+        if job_id in firsts and request.get("depends_on"):
+            yield from _too_early(history, job_id, request, firsts[job_id])
 
 
-def _too_early(history: History, job_id: str, asked: Fact, began_at: int) -> Iterator[str]:
-    if asked["expects"] == ["canceled"]:
+def _too_early(history: History, job_id: str, request: Fact, began_at: int) -> Iterator[str]:
+    if request["expects"] == ["canceled"]:
         yield f"job {job_id} began, though a job that it depends on did not succeed"
-    for parent in asked["depends_on"]:
+    for parent in request["depends_on"]:
         ended_at = history.work_ended_at(parent)
-        raised = [fact["at"] for fact in history.of("raised") if fact["job"] == parent]
-        moments = [ended_at] if ended_at is not None else raised
+        errors_raised = [fact["at"] for fact in history.of("raised") if fact["job"] == parent]
+        moments = [ended_at] if ended_at is not None else errors_raised
         if not moments or began_at < min(moments):
             yield f"job {job_id} began before job {parent}, which it depends on, had ended"

@@ -25,10 +25,10 @@ def callbacks_of_the_outcome(history: History) -> Iterator[str]:
         if job["contract"] != "euterpe":
             continue
         rows = history.callbacks.get(job_id, [])
-        told = {row["event_id"] for row in rows}
+        event_ids = {row["event_id"] for row in rows}
         for one in history.attempts.get(job_id, []):
             for word in TOLD_BY.get(one["outcome"], ()):
-                if _event_id(job_id, one["claim_version"], word) not in told:
+                if _event_id(job_id, one["claim_version"], word) not in event_ids:
                     yield f"job {job_id}: claim {one['claim_version']} is {one['outcome']}, and no callback says {word}"
         ends = [status for row in rows if (status := json.loads(row["body"])["status"]) in TERMINAL]
         if ends != [job["status"]]:
@@ -43,14 +43,14 @@ def _event_id(job_id: str, claim: int, word: str) -> str:
 def callbacks_arrive(history: History) -> Iterator[str]:
     """Each row of the outbox came at least once and was answered well; nothing else came; all was signed."""
     received = grouped(history.of("received"), "event")
-    written = {row["event_id"]: row for rows in history.callbacks.values() for row in rows}
-    for event_id, row in written.items():
+    written_text = {row["event_id"]: row for rows in history.callbacks.values() for row in rows}
+    for event_id, row in written_text.items():
         if not any(fact["status"] < 300 for fact in received.get(event_id, [])):
             yield f"{event_id} ({row['status']}) never arrived"
         elif row["status"] != "delivered":
             yield f"{event_id} arrived and is {row['status']}"
     for event_id, facts in received.items():
-        yield from _wrong(event_id, facts, written.get(event_id))
+        yield from _wrong(event_id, facts, written_text.get(event_id))
 
 
 def _wrong(event_id: str, facts: list[Fact], row: Fact | None) -> Iterator[str]:
@@ -84,7 +84,7 @@ def surprises(history: History) -> Iterator[str]:
 @rule("nothing is left behind")
 def left(history: History) -> Iterator[str]:
     """No workspace, no process, and no secret in a log."""
-    found = history.last("left")
-    yield from (f"the workspace {name} was left behind" for name in found.get("workspaces", []))
-    yield from (f"process {pid} was left behind" for pid in found.get("processes", []))
-    yield from (f"a secret stands in the log {name} (G8)" for name in found.get("secrets", []))
+    result = history.last("left")
+    yield from (f"the workspace {name} was left behind" for name in result.get("workspaces", []))
+    yield from (f"process {pid} was left behind" for pid in result.get("processes", []))
+    yield from (f"a secret stands in the log {name} (G8)" for name in result.get("secrets", []))

@@ -56,11 +56,11 @@ class Conductor:
             keeping.result()  # it ended by an error: nobody looked after the processes
 
     async def _make_faults(self) -> None:
-        async with asyncio.TaskGroup() as made:
+        async with asyncio.TaskGroup() as result:
             for fault in self._plan.faults:
                 if not await self._reach(fault.at):
                     break
-                made.create_task(self.weather.make(fault))
+                result.create_task(self.weather.make(fault))
             if self._plan.unit == "seconds":
                 await self._sleep_until(self._plan.seconds)
         for name in self._stage.lines.lines:
@@ -110,8 +110,8 @@ class Conductor:
 
     def _line(self, left: int) -> str:
         faults = " ".join(f"{kind} {count}" for kind, count in sorted(self.weather.counts.items()))
-        elapsed = time.monotonic() - self._began_at
-        return f"{elapsed:6.0f} s  {self._ledger.acknowledged} jobs acknowledged, {min(left, 9_999)} open; {faults}"
+        start = time.monotonic() - self._began_at
+        return f"{start:6.0f} s  {self._ledger.acknowledged} jobs acknowledged, {min(left, 9_999)} open; {faults}"
 
     async def _end(self) -> None:
         (self._folder / "stop").touch()
@@ -182,15 +182,20 @@ async def storm(
 
     A wait at the end is given up when nothing has moved for `patience_s`.
     """
-    with stage(plan, folder, s3=s3, library=library) as made:
-        append(folder / "history.jsonl", [{"fact": "plan", "at": 0, **plan.told(), "disk": made.disk.is_mounted}])
-        await made.prepare()
-        async with _opened(made.url) as store:
-            conductor = Conductor(made, store, tell, patience_s)
+    with stage(plan, folder, s3=s3, library=library) as storm_stage:
+        append(
+            folder / "history.jsonl", [{"fact": "plan", "at": 0, **plan.told(), "disk": storm_stage.disk.is_mounted}]
+        )
+        await storm_stage.prepare()
+        async with _opened(storm_stage.url) as store:
+            conductor = Conductor(storm_stage, store, tell, patience_s)
             await conductor.run()
             await write_end(store, folder)
-        left = {"processes": [process.pid for process in made.house.left()], "workspaces": made.disk.workspaces_left()}
-        append(folder / "end.jsonl", [{"fact": "left", **left, "secrets": _leaks(folder, made.secrets)}])
+        left = {
+            "processes": [process.pid for process in storm_stage.house.left()],
+            "workspaces": storm_stage.disk.workspaces_left(),
+        }
+        append(folder / "end.jsonl", [{"fact": "left", **left, "secrets": _leaks(folder, storm_stage.secrets)}])
         return dict(conductor.weather.counts)
 
 

@@ -77,7 +77,7 @@ class Stage:
         self.secrets += [key, secret]
         (self.folder / "secret").write_text(secret)
         doors = [self.lines.open(f"people>{name}", "127.0.0.1", port) for name, port in self.ports.items()]
-        known = {
+        known_names = {
             "seed": self.plan.seed,
             "jobs": self.plan.jobs,
             "longest_ms": self.plan.longest_ms,
@@ -86,7 +86,7 @@ class Stage:
             "key": key,
             "hook": f"http://127.0.0.1:{self.hook_port}/hook",
         }
-        (self.folder / "people.json").write_text(json.dumps(known))
+        (self.folder / "people.json").write_text(json.dumps(known_names))
 
     def begin(self) -> None:
         """Start all processes."""
@@ -168,19 +168,19 @@ class Stage:
 @contextlib.contextmanager
 def stage(plan: Plan, folder: Path, *, s3: S3Server | None = None, library: Path | None = None) -> Iterator[Stage]:
     """Make the stage of a plan. `s3` is a storage that is not to be killed, `library` libfaketime."""
-    made = Stage(plan, folder)
+    storm_stage = Stage(plan, folder)
     clock = Path(tempfile.mkdtemp(prefix="callsheet-storm-", dir=binaries.shared_directory()))
     clock.chmod(0o755)
     with contextlib.ExitStack() as stack:
         stack.callback(shutil.rmtree, clock, ignore_errors=True)
-        made.clock = Clock(clock, library)
-        made.disk = Disk(folder, mounts=plan.unit == "seconds")
-        stack.callback(made.disk.close)
-        stack.enter_context(made.lines)
-        made.start_store(stack)
-        made.start_s3(stack, s3)
-        made.house = stack.enter_context(House(folder, made.variables))
-        yield made
+        storm_stage.clock = Clock(clock, library)
+        storm_stage.disk = Disk(folder, mounts=plan.unit == "seconds")
+        stack.callback(storm_stage.disk.close)
+        stack.enter_context(storm_stage.lines)
+        storm_stage.start_store(stack)
+        storm_stage.start_s3(stack, s3)
+        storm_stage.house = stack.enter_context(House(folder, storm_stage.variables))
+        yield storm_stage
 
 
 @contextlib.contextmanager

@@ -152,6 +152,6 @@ async def film(
         await ctx.stage("uploading")
         key = f"jobs/{ctx.job_id}/film"
         await ctx.objects.put(key, mark.encode())
-        stored = await ctx.objects.get(key)
-        note("stored", **run, same=stored == mark.encode())
+        stored_row = await ctx.objects.get(key)
+        note("stored", **run, same=stored_row == mark.encode())
     return {"outputs": [{"key": key}], "claim": run["claim"]}

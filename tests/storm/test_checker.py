@@ -101,8 +101,8 @@ def good() -> History:
 
 def row(history: History, fact: str, **fields: Any) -> Fact:
     """Return the first fact of a kind with these fields, to be changed."""
-    found = (f for f in [*history.facts, *history.end] if f["fact"] == fact)
-    return next(f for f in found if all(f.get(name) == value for name, value in fields.items()))
+    result = (f for f in [*history.facts, *history.end] if f["fact"] == fact)
+    return next(f for f in result if all(f.get(name) == value for name, value in fields.items()))
 
 
 def change(fact: str, where: dict[str, Any], **fields: Any) -> Break:

@@ -18,11 +18,11 @@ from tests.storm.proxy import RESET, Lines
 
 
 async def test_a_lost_answer_is_a_reset_after_the_request_was_heard() -> None:
-    heard: list[bytes] = []
+    messages: list[bytes] = []
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while line := await reader.readline():
-            heard.append(line)
+            messages.append(line)
             writer.write(line)
             await writer.drain()
         writer.close()
@@ -42,7 +42,7 @@ async def test_a_lost_answer_is_a_reset_after_the_request_was_heard() -> None:
             writer.write(b"three\n")
             assert await reader.readline() == b"three\n"
             writer.close()
-    assert heard == [b"one\n", b"two\n", b"three\n"]
+    assert messages == [b"one\n", b"two\n", b"three\n"]
 
 
 async def test_a_server_that_resets_is_told_to_who_waits_for_it() -> None:

@@ -18,22 +18,22 @@ MARK = "STORM_MARK"  # in the environment of a storm's processes alone, and of t
 
 def marked(folder: Path) -> list[psutil.Process]:
     """Return the processes that carry the mark of a storm's folder and live."""
-    found = []
+    results = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             is_ours = process.pid != os.getpid() and process.environ().get(MARK) == str(folder)
             if is_ours and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                results.append(process)
+    return results
 
 
 def end(folder: Path) -> None:
     """Kill the processes of a storm, also those that they start meanwhile."""
-    while found := marked(folder):
-        for process in found:
+    while result := marked(folder):
+        for process in result:
             with contextlib.suppress(psutil.Error):
                 process.kill()
-        psutil.wait_procs(found, timeout=10)
+        psutil.wait_procs(result, timeout=10)
 
 
 def main(folder: Path) -> None:

@@ -36,16 +36,16 @@ class Watcher:
     async def run(self) -> None:
         """Follow until the stop, and then until all that was begun has ended."""
         path, offset = self._settings.folder / "history.jsonl", 0
-        watched: set[str] = set()
+        watched_jobs: set[str] = set()
         async with asyncio.TaskGroup() as group:
             while True:
                 stopping = (self._settings.folder / "watched").exists()
                 facts, offset = read_lines(path, offset)
-                watched |= {fact["job"] for fact in facts if fact["fact"] == "watched"}
+                watched_jobs |= {fact["job"] for fact in facts if fact["fact"] == "watched"}
                 jobs = [fact["job"] for fact in facts if fact["fact"] == "acknowledged" and fact["job"]]
                 for job_id in jobs:
-                    if _is_chosen(job_id) and job_id not in watched:
-                        watched.add(job_id)
+                    if _is_chosen(job_id) and job_id not in watched_jobs:
+                        watched_jobs.add(job_id)
                         group.create_task(self._watch(job_id))
                 if stopping:
                     break

@@ -18,12 +18,12 @@ SUFFIX = {"s": "_seconds"}
 
 def created() -> dict[str, str]:
     """The metrics in the source, each with its name in Prometheus."""
-    found = {}
+    by_name = {}
     for path in (ROOT / "src").rglob("*.py"):
         for kind, gauge, name, unit in CREATED.findall(path.read_text("utf-8")):
             total = "_total" if (kind or gauge) == "counter" else ""
-            found[name] = name.replace(".", "_") + SUFFIX.get(unit, "") + total
-    return found
+            by_name[name] = name.replace(".", "_") + SUFFIX.get(unit, "") + total
+    return by_name
 
 
 def test_every_metric_is_in_the_table_and_every_row_is_a_metric() -> None:
@@ -32,8 +32,8 @@ def test_every_metric_is_in_the_table_and_every_row_is_a_metric() -> None:
 
 
 def test_rules_name_only_metrics_that_there_are() -> None:
-    named = {re.sub(MADE_OF, "", name) for name in re.findall(r"\bcallsheet_[a-z_]+", PAGE)}
-    assert named == set(created().values())
+    metrics_named = {re.sub(MADE_OF, "", name) for name in re.findall(r"\bcallsheet_[a-z_]+", PAGE)}
+    assert metrics_named == set(created().values())
 
 
 def test_every_fact_and_outcome_is_in_its_row() -> None:

@@ -129,8 +129,8 @@ async def test_attempts_are_timed_by_task_and_outcome(app: Callsheet, monkeypatc
         raise RuntimeError("no")
 
     def counted(samples: Samples) -> dict[tuple[str, str], float]:
-        found = [(dict(labels), number) for (name, labels), number in samples.items() if name == ALONE]
-        mine = [(labels, number) for labels, number in found if labels["task"] in {"timed_frames", "timed_cut"}]
+        results = [(dict(labels), number) for (name, labels), number in samples.items() if name == ALONE]
+        mine = [(labels, number) for labels, number in results if labels["task"] in {"timed_frames", "timed_cut"}]
         return {(labels["task"], labels["outcome"]): number for labels, number in mine}
 
     async with working(app) as (_, health):
@@ -170,13 +170,13 @@ async def test_claims_and_settlements_are_timed_in_useful_buckets(app: Callsheet
         await (await fine.enqueue()).result(timeout=60)
         after = await scrape(health)
     for verb in ("enqueue", "claim", "settle"):
-        counted, took = (
+        counts, took = (
             value(after, f"callsheet_verb_duration_seconds_{what}", verb=verb, error="")
             - value(before, f"callsheet_verb_duration_seconds_{what}", verb=verb, error="")
             for what in ("count", "sum")
         )
-        assert counted >= 1
-        assert 0 < took < 60 * counted
+        assert counts >= 1
+        assert 0 < took < 60 * counts
         buckets = {dict(k[1])["le"] for k in after if k[0].endswith("_bucket") and ("verb", verb) in k[1]}
         assert {"0.001", "0.1", "10.0", "+Inf"} <= buckets
     assert value(after, "callsheet_verb_items_total", verb="enqueue", error="") >= 1
@@ -211,15 +211,15 @@ async def test_the_store_is_asked_at_most_every_five_seconds(app: Callsheet, mon
 
     async with working(app) as (worker, health):
         engine: Any = worker.engine
-        asked, backlog = [], engine.backlog
+        requests, backlog = [], engine.backlog
 
         async def counted() -> Any:
-            asked.append(1)
+            requests.append(1)
             return await backlog()
 
         engine.backlog = counted
         await asyncio.gather(*(scrape(health) for _ in range(10)))
-        assert len(asked) == 1
+        assert len(requests) == 1
 
 
 @pytest.mark.usefixtures("sampled_always")
@@ -253,15 +253,15 @@ async def test_scrapes_at_once_all_get_everything(app: Callsheet) -> None:
 
 
 def name(worker: Any) -> str:
-    found: str = worker.options.worker_id
-    return found
+    result: str = worker.options.worker_id
+    return result
 
 
 def grown(before: Samples, after: Samples, metric: str, label: str) -> dict[str, float]:
     """By how much each series of a counter has grown, those that have."""
-    found: dict[str, float] = {}
+    by_name: dict[str, float] = {}
     for (found_metric, labels), count in after.items():
         by = count - before.get((found_metric, labels), 0.0)
         if found_metric == metric and by:
-            found[dict(labels)[label]] = by
-    return found
+            by_name[dict(labels)[label]] = by
+    return by_name

@@ -35,34 +35,34 @@ def ends(samples: Samples, metric: str = DELIVERIES) -> dict[str, float]:
 
 async def test_a_deliverer_tells_what_became_of_its_attempts(app: Callsheet) -> None:
     engine = await app.engine()
-    found = endpoints(engine.store)
-    await found.new_own_secret("acme")
+    endpoint_registry = endpoints(engine.store)
+    await endpoint_registry.new_own_secret("acme")
     async with working(app, queues=("default",)) as (_, health), Sink() as good, Sink(answer("410 Gone")) as gone:
         before = await scrape(health)
         delivered = await add_events(engine, good.url, good.url)
         dead = await add_events(engine, gone.url)
         unknown = await add_events(engine, "whe_unknown")
-        async with delivering(engine, found):
+        async with delivering(engine, endpoint_registry):
             await until(engine, delivered, "delivered", 60)
             await until(engine, [*dead, *unknown], "dead_letter", 60)
             after = await scrape_until(health, lambda s: sum(ends(s).values()) - sum(ends(before).values()) >= 4)
-        moved = {word: count - ends(before)[word] for word, count in ends(after).items()}
-        assert moved == {"delivered": 2, "retried": 0, "dead_letter": 2, "postponed": 0}
+        moved_row = {word: count - ends(before)[word] for word, count in ends(after).items()}
+        assert moved_row == {"delivered": 2, "retried": 0, "dead_letter": 2, "postponed": 0}
         timed = {word: count - ends(before, SECONDS)[word] for word, count in ends(after, SECONDS).items()}
         assert (timed["delivered"], timed["dead_letter"]) == (2, 1)  # what was not sent took no time
 
 
 async def test_what_is_held_late_and_left_alone_is_seen_while_the_deliverer_runs(app: Callsheet) -> None:
     engine = await app.engine()
-    found = endpoints(engine.store)
-    await found.new_own_secret("acme")
+    endpoint_registry = endpoints(engine.store)
+    await endpoint_registry.new_own_secret("acme")
     async with (
         working(app, queues=("default",)) as (_, health),
         Sink(silent) as stuck,
         Sink(answer("503 Down")) as down,
     ):
         await add_events(engine, *[down.url] * 12)
-        async with delivering(engine, found):
+        async with delivering(engine, endpoint_registry):
             samples = await scrape_until(health, lambda s: value(s, "callsheet_outbox_breakers", state="open") == 1)
             assert ends(samples)["retried"] >= 10
             assert value(samples, "callsheet_outbox_breakers", state="half_open") == 0
@@ -76,8 +76,8 @@ async def test_what_is_held_late_and_left_alone_is_seen_while_the_deliverer_runs
 
 async def test_an_event_that_comes_late_is_seen_for_a_minute(app: Callsheet) -> None:
     engine = await app.engine()
-    found = endpoints(engine.store)
-    await found.new_own_secret("acme")
+    endpoint_registry = endpoints(engine.store)
+    await endpoint_registry.new_own_secret("acme")
     async with working(app, queues=("default",)) as (_, health), Sink(silent) as stuck:
         (event_id,) = await add_events(engine, stuck.url)
         (event,) = await engine.store.outbox_find(limit=1)
@@ -85,7 +85,7 @@ async def test_an_event_that_comes_late_is_seen_for_a_minute(app: Callsheet) -> 
         async with asyncio.timeout(60):
             while await engine.store.now() - event.run_at < 1_200:  # it waits for a deliverer
                 await asyncio.sleep(0.05)
-        async with delivering(engine, found):
+        async with delivering(engine, endpoint_registry):
             late = "callsheet_outbox_oldest_age_seconds"
             samples = await scrape_until(health, lambda s: (late, frozenset()) in s and value(s, late) > 0)
             assert value(samples, late) >= 1.2  # it stands for a minute, though the next claims find nothing

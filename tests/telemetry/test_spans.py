@@ -39,10 +39,10 @@ def numbers_into_memory():
 
 def run(body: str) -> None:
     script = HEAD + textwrap.dedent(body)
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
     )
-    assert done.returncode == 0, done.stderr
+    assert process.returncode == 0, process.stderr
 
 
 def test_without_an_sdk_nothing_is_traced_and_a_verb_costs_little() -> None:

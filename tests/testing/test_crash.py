@@ -62,12 +62,12 @@ async def test_a_function_in_a_process_stops_at_its_step(jobs: Harness) -> None:
 
 async def test_other_jobs_are_not_hurt(jobs: Harness) -> None:
     await double.enqueue(number=1)
-    lost = await film.enqueue(title="x")
-    kept = await film.enqueue(title="y")
+    lost_job = await film.enqueue(title="x")
+    kept_job = await film.enqueue(title="y")
     jobs.crash(film, after="step:voice")
     await jobs.run()
-    assert (await jobs.job(lost)).status is Status.RUNNING
-    assert await jobs.result(kept) == "y.wav"
+    assert (await jobs.job(lost_job)).status is Status.RUNNING
+    assert await jobs.result(kept_job) == "y.wav"
     assert "double 1" in done
 
 
@@ -85,8 +85,8 @@ async def test_a_crashed_job_can_be_cancelled(jobs: Harness) -> None:
     jobs.crash(film, after="step:voice")
     await jobs.run()
     await job.cancel()
-    (ended,) = await jobs.advance("1m")
-    assert ended.status is Status.CANCELED
+    (ended_job,) = await jobs.advance("1m")
+    assert ended_job.status is Status.CANCELED
 
 
 async def test_a_crash_that_cannot_happen_is_told() -> None:

@@ -64,8 +64,8 @@ async def test_a_delayed_job_waits_for_the_virtual_clock(jobs: Harness) -> None:
 async def test_advance_stops_at_each_moment_on_the_way(jobs: Harness) -> None:
     job = await stubborn.enqueue()
     begin = jobs.clock.ms
-    (ended,) = await jobs.advance("1d")
-    assert (ended.status, done) == (Status.DEAD_LETTER, ["stubborn"] * 3)
+    (ended_job,) = await jobs.advance("1d")
+    assert (ended_job.status, done) == (Status.DEAD_LETTER, ["stubborn"] * 3)
     assert jobs.clock.ms == begin + 86_400_000
     first, second, third = [attempt.started_at - begin for attempt in await jobs.attempts(job)]
     assert first == 0
@@ -104,9 +104,9 @@ async def test_the_result_of_a_job_that_has_not_ended_says_why_at_once(jobs: Har
     with pytest.raises(ResultTimeout, match=r"(?s)it is due in [\d.]+ s; its last attempt.*no luck"):
         await jobs.result(job)
     await jobs.advance("1h")
-    with pytest.raises(JobFailed) as told:
+    with pytest.raises(JobFailed) as excinfo:
         await jobs.result(job)
-    assert "in stubborn" in told.value.__notes__[0]
+    assert "in stubborn" in excinfo.value.__notes__[0]
 
 
 async def test_a_failed_attempt_is_logged_with_its_traceback(jobs: Harness, caplog: pytest.LogCaptureFixture) -> None:
@@ -141,8 +141,8 @@ async def test_a_running_job_can_be_cancelled(jobs: Harness) -> None:
     while not done:
         await asyncio.sleep(0.001)
     await job.cancel("enough")
-    (ended,) = await running
-    assert (ended.status, ended.cancel_reason) == (Status.CANCELED, "enough")
+    (ended_job,) = await running
+    assert (ended_job.status, ended_job.cancel_reason) == (Status.CANCELED, "enough")
 
 
 async def test_a_plain_function_may_use_the_app_from_its_thread(jobs: Harness) -> None:

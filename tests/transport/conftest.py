@@ -32,8 +32,8 @@ class Stream(NamedTuple):
         return f"{self.prefix}stream:{queue}"
 
     def entries(self, queue: str = "default") -> list[tuple[str, dict[str, str]]]:
-        found: list[tuple[str, dict[str, str]]] = self.redis.xrange(self.key(queue))
-        return found
+        results: list[tuple[str, dict[str, str]]] = self.redis.xrange(self.key(queue))
+        return results
 
     def stays(self, queue: str = "default") -> list[str]:
         """The enqueue ids of all messages."""
@@ -43,15 +43,15 @@ class Stream(NamedTuple):
         """Message ids with the consumers that have them."""
         if not self.redis.exists(self.key(queue)):
             return {}
-        found = self.redis.xpending_range(self.key(queue), "workers", "-", "+", 10_000)
-        return {entry["message_id"]: entry["consumer"] for entry in found}
+        result = self.redis.xpending_range(self.key(queue), "workers", "-", "+", 10_000)
+        return {entry["message_id"]: entry["consumer"] for entry in result}
 
     def consumers(self, queue: str = "default") -> set[str]:
         return {entry["name"] for entry in self.redis.xinfo_consumers(self.key(queue), "workers")}
 
     def known(self) -> dict[str, str]:
-        found: dict[str, str] = self.redis.hgetall(f"{self.prefix}messages")
-        return found
+        by_name: dict[str, str] = self.redis.hgetall(f"{self.prefix}messages")
+        return by_name
 
 
 class Rig(NamedTuple):

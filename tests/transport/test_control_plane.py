@@ -30,12 +30,12 @@ async def live(url: str, redis_url: str) -> AsyncIterator[Live]:
 
 async def test_a_worker_is_given_its_message_and_the_end_acknowledges_it(live: Live, stream: Stream) -> None:
     worker, job_id = Remote(live), await add(live)
-    got = await worker.claim()
-    assert got["stream"] == stream.key()
-    assert stream.entries() == [(got["message_id"], {"job_id": job_id, "enqueue_id": f"{job_id}.0"})]
-    assert list(stream.pending()) == [got["message_id"]]
-    stream.redis.xack(got["stream"], "workers", got["message_id"])  # as the contract asks of a worker
-    assert (await worker.say("complete", got, result=1)).json() == {"ok": True, "ack": True}
+    claim = await worker.claim()
+    assert claim["stream"] == stream.key()
+    assert stream.entries() == [(claim["message_id"], {"job_id": job_id, "enqueue_id": f"{job_id}.0"})]
+    assert list(stream.pending()) == [claim["message_id"]]
+    stream.redis.xack(claim["stream"], "workers", claim["message_id"])  # as the contract asks of a worker
+    assert (await worker.say("complete", claim, result=1)).json() == {"ok": True, "ack": True}
     assert live.engine.transport is not None
     await live.engine.transport.flushed(60)
     assert stream.entries() == []
@@ -44,10 +44,10 @@ async def test_a_worker_is_given_its_message_and_the_end_acknowledges_it(live: L
 async def test_a_stream_may_be_asked_for_by_the_name_that_a_claim_tells(live: Live, stream: Stream) -> None:
     first, second = await add(live), await add(live)
     worker = Remote(live)
-    told = await worker.claim("default")
-    again = await worker.claim("other", told["stream"])
-    assert [told["job_id"], again["job_id"]] == [first, second]
-    assert told["stream"] == again["stream"] == stream.key()
+    claim = await worker.claim("default")
+    again = await worker.claim("other", claim["stream"])
+    assert [claim["job_id"], again["job_id"]] == [first, second]
+    assert claim["stream"] == again["stream"] == stream.key()
 
 
 async def test_a_failure_that_runs_again_is_a_new_message(live: Live, stream: Stream) -> None:
@@ -79,8 +79,8 @@ async def test_without_redis_a_claim_is_answered_all_the_same() -> None:
     ):
         live.engine.transport = transport
         job_id = await add(live)
-        got = await Remote(live).claim()
-        assert (got["job_id"], got["stream"], bool(got["message_id"])) == (job_id, "default", True)
-        assert (await Remote(live).say("complete", got, result=1)).json()["ack"]
+        claim = await Remote(live).claim()
+        assert (claim["job_id"], claim["stream"], bool(claim["message_id"])) == (job_id, "default", True)
+        assert (await Remote(live).say("complete", claim, result=1)).json()["ack"]
         assert (await live.engine.get(job_id)).status is Status.SUCCEEDED
         live.engine.transport = None

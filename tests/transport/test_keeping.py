@@ -26,9 +26,9 @@ async def test_the_relay_publishes_what_has_no_live_message_and_nothing_else(rig
     before = stream.entries()
     assert await rig.transport.keeping.relay() == 0
     stream.redis.xdel(stream.key(), before[1][0])
-    await rig.engine.store.enqueue([lost := new_job()])  # its process died before it could publish
+    await rig.engine.store.enqueue([lost_job := new_job()])  # its process died before it could publish
     assert await rig.transport.keeping.relay() == 2
-    assert sorted(stream.stays()) == sorted(f"{new.job_id}.0" for new in (*old, lost))
+    assert sorted(stream.stays()) == sorted(f"{new.job_id}.0" for new in (*old, lost_job))
 
 
 async def test_a_whole_line_is_published_again_after_a_flush(rig: Rig, stream: Stream) -> None:
@@ -98,14 +98,14 @@ async def test_doubles_and_stale_messages_are_acknowledged_away_when_they_are_re
     url: str, redis_url: str, stream: Stream
 ) -> None:
     async with rigged(url, redis_url) as rig:
-        new, ended, elsewhere = await rig.add(queue="q"), await rig.add(), new_job(queue="another")
+        new, ended_id, elsewhere = await rig.add(queue="q"), await rig.add(), new_job(queue="another")
         await rig.engine.store.enqueue([elsewhere])
         ((real, fields),) = stream.entries("q")
         (job,) = await rig.claim()
         await rig.settle(commands.succeed(job))
         wrong = [
             stream.redis.xadd(stream.key("q"), fields),
-            stream.redis.xadd(stream.key("q"), {"job_id": ended.job_id, "enqueue_id": f"{ended.job_id}.0"}),
+            stream.redis.xadd(stream.key("q"), {"job_id": ended_id.job_id, "enqueue_id": f"{ended_id.job_id}.0"}),
             stream.redis.xadd(stream.key("q"), {"job_id": new.job_id, "enqueue_id": f"{new.job_id}.7"}),
             stream.redis.xadd(stream.key("q"), {"job_id": elsewhere.job_id, "enqueue_id": f"{elsewhere.job_id}.0"}),
         ]
@@ -135,9 +135,9 @@ async def test_what_dead_processes_left_behind_is_found_by_the_audit(url: str, r
     async with rigged(url, redis_url) as rig:
         waits, _runs, _ended, _unread = [await rig.add(queue=queue) for queue in ("a", "b", "c", "d")]
         (running,) = await rig.claim("b")
-        (ended,) = await rig.claim("c")
+        (job,) = await rig.claim("c")
         (unread,) = await rig.engine.store.claim(ClaimRequest("w", ("d",)))
-        await rig.engine.store.settle([commands.succeed(ended), commands.succeed(unread)])
+        await rig.engine.store.settle([commands.succeed(job), commands.succeed(unread)])
         await rig.transport.keeping.audit()
         assert (stream.stays("c"), stream.stays("d")) == ([], [])
         assert stream.stays("a") == [f"{waits.job_id}.0"]
@@ -152,7 +152,7 @@ async def test_the_pending_list_of_a_dead_consumer_is_taken_over_page_by_page(ri
     await rig.sent()
     stream.redis.xreadgroup("workers", "dead", {stream.key(): ">"}, count=count)
     stream.redis.xgroup_createconsumer(stream.key(), "workers", "gone too")
-    heard = asyncio.create_task(_heard(rig, "default"))
+    waiting = asyncio.create_task(_heard(rig, "default"))
     await asyncio.sleep(0)
     owners = []
     for _ in range(3):
@@ -160,7 +160,7 @@ async def test_the_pending_list_of_a_dead_consumer_is_taken_over_page_by_page(ri
         owners.append(sum(owner == rig.transport.wire.me for owner in stream.pending().values()))
     assert owners == [AUDIT, 2 * AUDIT, count]
     assert stream.consumers() == {rig.transport.wire.me}
-    await asyncio.wait_for(heard, 60)  # what still waits is looked for here
+    await asyncio.wait_for(waiting, 60)  # what still waits is looked for here
     assert len(stream.entries()) == count
 
 

@@ -252,11 +252,11 @@ async def test_a_thousand_jobs_leave_nothing_behind(url: str, redis_url: str, st
     async with rigged(url, redis_url, NEVER) as a, rigged(url, redis_url, NEVER) as b:
 
         async def work(rig: Rig) -> int:
-            done = 0
+            count = 0
             while jobs := await rig.engine.claim(ClaimRequest("w", limit=50)):
                 await rig.engine.settle([commands.succeed(job) for job in jobs])
-                done += len(jobs)
-            return done
+                count += len(jobs)
+            return count
 
         for _ in range(10):
             await a.engine.enqueue([new_job() for _ in range(100)])

@@ -54,9 +54,9 @@ def test_a_wrong_url_ends_a_program_with_one_line(shop: Shop, start: Start) -> N
 
 
 def test_the_doctor_tells_of_the_transport(shop: Shop, redis_url: str) -> None:
-    shown = shop.cli("doctor", "--redis-url", redis_url)
-    assert shown.exit_code == 0
-    assert f"✓ transport: {redis_url}, Redis " in shown.stdout
+    output = shop.cli("doctor", "--redis-url", redis_url)
+    assert output.exit_code == 0
+    assert f"✓ transport: {redis_url}, Redis " in output.stdout
     assert "transport" not in shop.cli("doctor").stdout
 
 

@@ -130,9 +130,9 @@ async def test_a_stop_with_a_redis_that_is_away_is_quick(monkeypatch: pytest.Mon
     "wrong", ["http://h/", "redis://h:port/0", "redis://:s3cret/x@h:1/0", "redis://h/0?nonsense=1"]
 )
 async def test_a_wrong_url_is_told_before_anything_opens(wrong: str) -> None:
-    with pytest.raises(InvalidInput) as told:
+    with pytest.raises(InvalidInput) as excinfo:
         await Engine.from_url(stores.fresh_url("sqlite"), redis_url=wrong).__aenter__()
-    assert "s3cret" not in str(told.value)
+    assert "s3cret" not in str(excinfo.value)
 
 
 async def test_a_redis_that_is_too_old_is_not_used(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:

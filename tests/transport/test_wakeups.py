@@ -30,10 +30,10 @@ async def hint_of(rig: Rig, queue: str) -> Hint:
 async def test_a_message_wakes_a_process_that_waits_for_its_queue(url: str, redis_url: str) -> None:
     async with rigged(url, redis_url) as sender, rigged(url, redis_url) as waiter:
         assert await waiter.claim("media") == []
-        heard = asyncio.create_task(hint_of(waiter, "media"))
+        waiting = asyncio.create_task(hint_of(waiter, "media"))
         await asyncio.sleep(0)
         await sender.engine.enqueue([new_job(queue="media")])
-        assert (await asyncio.wait_for(heard, 60)).queues == {"media"}
+        assert (await asyncio.wait_for(waiting, 60)).queues == {"media"}
         assert len(await waiter.claim("media")) == 1
 
 
@@ -44,10 +44,10 @@ async def test_messages_are_left_to_those_who_have_use_for_them(url: str, redis_
         assert len(await idle.claim(limit=1)) == 1  # it got all that it wanted
         assert await other.claim("other") == []
         assert await waiter.claim() == []
-        heard = asyncio.create_task(hint_of(waiter, "default"))
+        waiting = asyncio.create_task(hint_of(waiter, "default"))
         await idle.engine.enqueue([new_job() for _ in range(20)])
         await idle.sent()
-        await asyncio.wait_for(heard, 60)  # perhaps of the first message, which is still there
+        await asyncio.wait_for(waiting, 60)  # perhaps of the first message, which is still there
         async with asyncio.timeout(60):
             while len(stream.pending()) < 2:
                 await asyncio.sleep(0.01)
@@ -59,9 +59,9 @@ async def test_who_waits_for_a_queue_hears_of_its_lanes(url: str, redis_url: str
     lane = lane_name("gpu", ["cuda"], "tenant one")
     async with rigged(url, redis_url) as sender, rigged(url, redis_url) as waiter:
         assert await waiter.claim("gpu") == []
-        heard = asyncio.create_task(hint_of(waiter, lane))
+        waiting = asyncio.create_task(hint_of(waiter, lane))
         await sender.engine.enqueue([new_job(queue=lane, requester_id="tenant one")])
-        await asyncio.wait_for(heard, 60)
+        await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_worker_is_woken_by_a_message_alone(url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,11 +98,11 @@ async def test_hints_of_several_sources_come_together_and_so_does_an_error() -> 
         await asyncio.sleep(0.01)
         raise StoreUnavailable("gone")
 
-    heard: set[str] = set()
+    messages: set[str] = set()
     with pytest.raises(StoreUnavailable):
         async for hint in together(one(), broken()):
-            heard |= hint.queues
-    assert heard == {"a", "b"}
+            messages |= hint.queues
+    assert messages == {"a", "b"}
 
 
 async def test_without_a_transport_the_hints_are_those_of_the_store() -> None:

@@ -110,27 +110,27 @@ class Kms(Service):
     def reply(self, method: str, path: str, headers: Any, body: bytes) -> Reply:
         if fault := self._signature_fault(method, path, headers, body):
             return 400, {"__type": fault, "message": "no"}
-        asked = json.loads(body)
-        arn = self.aliased if asked["KeyId"] == "alias/callsheet" else asked["KeyId"]
+        request = json.loads(body)
+        arn = self.aliased if request["KeyId"] == "alias/callsheet" else request["KeyId"]
         if arn not in self.keys:
             return 400, {"__type": "com.amazonaws.kms#NotFoundException"}
         if arn in self.disabled and not headers["x-amz-target"].endswith("DescribeKey"):
             return 400, {"__type": "DisabledException"}
         actions = {"DescribeKey": self.DescribeKey, "Encrypt": self.Encrypt, "Decrypt": self.Decrypt}
-        return actions[headers["x-amz-target"].partition(".")[2]](arn, asked)
+        return actions[headers["x-amz-target"].partition(".")[2]](arn, request)
 
-    def DescribeKey(self, arn: str, asked: dict[str, Any]) -> Reply:  # noqa: N802 - the service's word
+    def DescribeKey(self, arn: str, query: dict[str, Any]) -> Reply:  # noqa: N802 - the service's word
         return 200, {"KeyMetadata": {"Arn": arn}}
 
     def Encrypt(self, arn: str, asked: dict[str, Any]) -> Reply:  # noqa: N802
         nonce, aad = secrets.token_bytes(12), json.dumps(asked["EncryptionContext"], sort_keys=True).encode()
-        sealed = AESGCM(self.keys[arn]).encrypt(nonce, base64.b64decode(asked["Plaintext"]), aad)
-        blob = hashlib.sha256(arn.encode()).digest() + nonce + sealed
+        ciphertext = AESGCM(self.keys[arn]).encrypt(nonce, base64.b64decode(asked["Plaintext"]), aad)
+        blob = hashlib.sha256(arn.encode()).digest() + nonce + ciphertext
         return 200, {"KeyId": arn, "CiphertextBlob": base64.b64encode(blob).decode()}
 
     def Decrypt(self, arn: str, asked: dict[str, Any]) -> Reply:  # noqa: N802
         blob, aad = base64.b64decode(asked["CiphertextBlob"]), json.dumps(asked["EncryptionContext"], sort_keys=True)
-        if not any(blob[:32] == hashlib.sha256(known.encode()).digest() for known in self.keys):
+        if not any(blob[:32] == hashlib.sha256(name.encode()).digest() for name in self.keys):
             return 400, {"__type": "InvalidCiphertextException"}
         if blob[:32] != hashlib.sha256(arn.encode()).digest():
             return 400, {"__type": "IncorrectKeyException"}
@@ -156,11 +156,11 @@ class Kms(Service):
             return "UnrecognizedClientException"
         canonical = [method, path, ""] + [f"{name}:{headers[name]}" for name in names]
         canonical += ["", ";".join(names), hashlib.sha256(body).hexdigest()]
-        hashed = hashlib.sha256("\n".join(canonical).encode()).hexdigest()
+        digest = hashlib.sha256("\n".join(canonical).encode()).hexdigest()
         key = b"AWS4" + self.secret_access_key.encode()
         for part in scope.split("/"):
             key = hmac.digest(key, part.encode(), "sha256")
-        expected = hmac.digest(key, f"{algorithm}\n{at}\n{scope}\n{hashed}".encode(), "sha256").hex()
+        expected = hmac.digest(key, f"{algorithm}\n{at}\n{scope}\n{digest}".encode(), "sha256").hex()
         return "" if hmac.compare_digest(expected, parts["Signature"]) else "InvalidSignatureException"
 
 
@@ -183,18 +183,20 @@ class Transit(Service):
     def reply(self, method: str, path: str, headers: Any, body: bytes) -> Reply:
         if headers.get("x-vault-token") != self.token:
             return 403, {"errors": ["permission denied"]}
-        asked = json.loads(body) if body else {}
-        aad = base64.b64decode(asked.get("associated_data", "")) if self.binds else b""
+        request = json.loads(body) if body else {}
+        aad = base64.b64decode(request.get("associated_data", "")) if self.binds else b""
         match (method, path):
             case ("GET", "/v1/transit/keys/callsheet"):
                 return 200, {"data": {"latest_version": len(self.versions)}}
             case ("POST", "/v1/transit/encrypt/callsheet"):
                 nonce = secrets.token_bytes(12)
-                sealed = nonce + AESGCM(self.versions[-1]).encrypt(nonce, base64.b64decode(asked["plaintext"]), aad)
-                text = f"vault:v{len(self.versions)}:{base64.b64encode(sealed).decode()}"
+                ciphertext = nonce + AESGCM(self.versions[-1]).encrypt(
+                    nonce, base64.b64decode(request["plaintext"]), aad
+                )
+                text = f"vault:v{len(self.versions)}:{base64.b64encode(ciphertext).decode()}"
                 return 200, {"data": {"ciphertext": text, "key_version": len(self.versions)}}
             case ("POST", "/v1/transit/decrypt/callsheet"):
-                return self._decrypt(asked["ciphertext"], aad)
+                return self._decrypt(request["ciphertext"], aad)
         return 404, {"errors": []}
 
     def _decrypt(self, ciphertext: str, aad: bytes) -> Reply:

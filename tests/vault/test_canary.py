@@ -121,8 +121,8 @@ class Run:
         new = new._replace(credentials=await self.vault.seal(self.credentials(0), new.job_id, "acme"))
         await self.engine.enqueue([new])
         (job,) = await self.engine.claim(ClaimRequest("w"))
-        opened = await self.vault.open(job)
-        self.texts += [repr(new), repr(job), repr(opened), f"{opened}", str(opened.secret)]
+        secrets_of_job = await self.vault.open(job)
+        self.texts += [repr(new), repr(job), repr(secrets_of_job), f"{secrets_of_job}", str(secrets_of_job.secret)]
         await self.carelessly_fail(job)
         await self.be_refused(job)
         await self.tamper(job)
@@ -131,17 +131,17 @@ class Run:
         return job
 
     async def carelessly_fail(self, job: Job) -> None:
-        opened = await self.vault.open(job)
-        text = opened.secret.reveal_json()["secret_access_key"]
+        plain = await self.vault.open(job)
+        text = plain.secret.reveal_json()["secret_access_key"]
         try:
             fall(f"PUT https://b.s3.example/x?X-Amz-Signature={text} with {text} failed")
         except RuntimeError:
-            log.exception("cannot store %s %s", opened, text, extra={"fields": {"key": text, "more": [{"a": text}]}})
+            log.exception("cannot store %s %s", plain, text, extra={"fields": {"key": text, "more": [{"a": text}]}})
         try:
-            fall_with(opened, [opened])
+            fall_with(plain, [plain])
         except RuntimeError as error:
-            told = traceback.TracebackException.from_exception(error, capture_locals=True)
-            (frame,) = [frame for frame in told.stack if frame.name == "fall_with"]
+            message = traceback.TracebackException.from_exception(error, capture_locals=True)
+            (frame,) = [frame for frame in message.stack if frame.name == "fall_with"]
             self.texts.append(repr(frame.locals))
 
     async def be_refused(self, job: Job) -> None:
@@ -162,11 +162,11 @@ class Run:
             log.exception("refused")
 
     async def tamper(self, job: Job) -> None:
-        (kept,) = await self.vault.store.credentials([job.job_id])
-        assert kept is not None
-        moved = kept._replace(requester_id="evil")
+        (credentials,) = await self.vault.store.credentials([job.job_id])
+        assert credentials is not None
+        moved_row = credentials._replace(requester_id="evil")
         try:
-            await self.vault._opened(moved)
+            await self.vault._opened(moved_row)
         except Exception as error:
             self.texts += [*traceback.format_exception(error), repr(error.__dict__), repr(error.__context__)]
             log.exception("tampered")
@@ -195,9 +195,9 @@ async def test_a_secret_is_nowhere_but_in_memory(engine: Engine, vault: Vault) -
     }
     assert all(places.values())
     assert len(out.getvalue().splitlines()) >= 3
-    (kept,) = await engine.store.credentials([job.job_id])
-    assert kept is not None
-    assert kept.envelope.storage_creds_dek_wrapped.encode() in while_it_runs, "the dump has no credentials in it"
+    (credentials,) = await engine.store.credentials([job.job_id])
+    assert credentials is not None
+    assert credentials.envelope.storage_creds_dek_wrapped.encode() in while_it_runs, "the dump has no credentials in it"
     for word in words:
         assert found(word, places) == []
 
@@ -215,7 +215,7 @@ async def test_keys_are_in_no_output_of_the_command_line(command: str, tmp_path:
         stderr=asyncio.subprocess.STDOUT,
         cwd=tmp_path,
     )
-    shown, _ = await process.communicate()
-    assert process.returncode == 0, shown
-    assert key.encode() not in shown
-    assert b"k1" in shown
+    output, _ = await process.communicate()
+    assert process.returncode == 0, output
+    assert key.encode() not in output
+    assert b"k1" in output

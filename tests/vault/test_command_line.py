@@ -37,9 +37,9 @@ class Place:
         async with Vault(store, keyring_from({"CALLSHEET_KEYS_FILE": str(self.path)})) as vault:
             if texts is not None:
                 await all_open(vault, texts)
-            made = await filled(vault, rows)
+            result = await filled(vault, rows)
         await store.close()
-        return made
+        return result
 
 
 @pytest.fixture
@@ -61,9 +61,9 @@ def test_the_life_of_a_key(place: Place) -> None:
     texts |= place.fill(10)
     assert json.loads(place.cli("status", "--json").stdout)["to_rewrap"] == 0
     assert "key k2 wraps" in place.cli("rotate").stdout
-    refused = place.cli("retire")
-    assert refused.exit_code == 1
-    assert "40 credentials and secrets are under k1" in refused.stderr
+    refusal = place.cli("retire")
+    assert refusal.exit_code == 1
+    assert "40 credentials and secrets are under k1" in refusal.stderr
     status = json.loads(place.cli("status", "--json").stdout)
     assert (status["current"], status["to_rewrap"]) == ("k2", 40)
     assert "40 credentials wrapped anew under k2" in place.cli("rewrap").stdout
@@ -72,9 +72,9 @@ def test_the_life_of_a_key(place: Place) -> None:
     assert sorted(read_file(place.path).keys) == [2]
     assert read_file(place.path).least == 2
     place.check(texts)
-    shown = place.cli("status").stdout
-    assert "wraps now" in shown
-    assert "k2" in shown
+    output = place.cli("status").stdout
+    assert "wraps now" in output
+    assert "k2" in output
 
 
 def test_credentials_that_cannot_be_opened_are_told_of(place: Place) -> None:
@@ -83,10 +83,10 @@ def test_credentials_that_cannot_be_opened_are_told_of(place: Place) -> None:
     place.path.unlink()
     place.cli("rotate")
     place.cli("rotate")  # k2 of another keyring: k1 of the lost one is not k1 of this
-    told = place.cli("rewrap")
-    assert told.exit_code == 1
-    assert "3 credentials cannot be opened" in told.stderr
-    assert all(job_id in told.stderr for job_id in texts)
+    result = place.cli("rewrap")
+    assert result.exit_code == 1
+    assert "3 credentials cannot be opened" in result.stderr
+    assert all(job_id in result.stderr for job_id in texts)
     place.path.write_bytes(lost)
     place.check(texts)
 
@@ -96,20 +96,20 @@ def test_without_a_keyring_a_command_says_what_to_do(
     words: tuple[str, ...], place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("CALLSHEET_KEYS_FILE")
-    told = place.cli(*words)
-    assert told.exit_code == 2
-    assert "CALLSHEET_KEYS_FILE" in told.stderr
-    assert told.stderr.count("\n") == 1
+    result = place.cli(*words)
+    assert result.exit_code == 2
+    assert "CALLSHEET_KEYS_FILE" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
 def test_keys_in_a_service_are_rotated_there(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLSHEET_KMS", "aws:alias/x")
-    told = place.cli("rotate")
-    assert told.exit_code == 2
-    assert "rotate and retire them there" in told.stderr
+    result = place.cli("rotate")
+    assert result.exit_code == 2
+    assert "rotate and retire them there" in result.stderr
 
 
 def test_a_missing_folder_is_named(place: Place) -> None:
-    told = place.cli("rotate", "--keys-file", "/no/such/folder/keys")
-    assert told.exit_code == 2
-    assert "/no/such/folder" in told.stderr
+    result = place.cli("rotate", "--keys-file", "/no/such/folder/keys")
+    assert result.exit_code == 2
+    assert "/no/such/folder" in result.stderr

@@ -35,79 +35,82 @@ class Sealed:
         self.text = secrets.token_urlsafe(24)
 
     async def kept(self, binding: Binding = BINDING) -> Credentials:
-        made = await self.vault.seal(Secret(self.text), *binding)
-        return Credentials(binding.job_id, binding.requester_id, made)
+        result = await self.vault.seal(Secret(self.text), *binding)
+        return Credentials(binding.job_id, binding.requester_id, result)
 
-    async def opens(self, kept: Credentials) -> bool:
+    async def opens(self, credentials: Credentials) -> bool:
         try:
-            found = await self.vault._opened(kept)
+            plaintext = await self.vault._opened(credentials)
         except VaultError:
             return False
-        assert found.reveal() == self.text
+        assert plaintext.reveal() == self.text
         return True
 
 
-def changed(kept: Credentials, **fields: Any) -> Credentials:
-    return kept._replace(envelope=kept.envelope._replace(**fields))
+def changed(credentials: Credentials, **fields: Any) -> Credentials:
+    return credentials._replace(envelope=credentials.envelope._replace(**fields))
 
 
 async def test_what_was_sealed_opens() -> None:
-    sealed = Sealed()
-    kept = await sealed.kept()
-    assert await sealed.opens(kept)
-    assert kept.envelope._replace(storage_creds_encrypted="", storage_creds_dek_wrapped="") == Envelope(
+    secret = Sealed()
+    credentials = await secret.kept()
+    assert await secret.opens(credentials)
+    assert credentials.envelope._replace(storage_creds_encrypted="", storage_creds_dek_wrapped="") == Envelope(
         1, "", "", "k1", 1
     )
 
 
 async def test_every_flipped_bit_of_both_layers_fails_closed() -> None:
-    sealed = Sealed()
-    kept = await sealed.kept()
+    secret = Sealed()
+    credentials = await secret.kept()
     for column in TEXTS:
-        raw = base64.b64decode(getattr(kept.envelope, column))
+        raw = base64.b64decode(getattr(credentials.envelope, column))
         for i, bit in itertools.product(range(len(raw)), (1, 128)):
-            flipped = raw[:i] + bytes([raw[i] ^ bit]) + raw[i + 1 :]
-            assert not await sealed.opens(changed(kept, **{column: base64.b64encode(flipped).decode()})), (column, i)
+            flipped_text = raw[:i] + bytes([raw[i] ^ bit]) + raw[i + 1 :]
+            assert not await secret.opens(changed(credentials, **{column: base64.b64encode(flipped_text).decode()})), (
+                column,
+                i,
+            )
 
 
 @pytest.mark.parametrize("more", range(3))  # so that base64 has no, two and four idle bits at its end
 async def test_every_changed_character_as_it_is_stored_fails_closed(more: int) -> None:
     """Also those that base64 reads as the same bytes: idle bits at the end, white space, another alphabet."""
-    sealed = Sealed()
-    sealed.text += "x" * more
-    kept = await sealed.kept()
+    secret = Sealed()
+    secret.text += "x" * more
+    credentials = await secret.kept()
     for column in TEXTS:
-        text = getattr(kept.envelope, column)
+        text = getattr(credentials.envelope, column)
         for i in range(len(text)):
             for instead in ("A" if text[i] != "A" else "B", chr(ord(text[i]) ^ 1), "", "\n", "-", "ä"):
                 other = text[:i] + instead + text[i + 1 :]
-                assert not await sealed.opens(changed(kept, **{column: other})), (column, i, instead)
+                assert not await secret.opens(changed(credentials, **{column: other})), (column, i, instead)
         for other in ("", text + "=", text + "\n", text + text, text.rstrip("="), text[: len(text) // 2]):
-            assert other == text or not await sealed.opens(changed(kept, **{column: other})), (column, other)
+            assert other == text or not await secret.opens(changed(credentials, **{column: other})), (column, other)
 
 
 async def test_credentials_open_only_where_they_were_sealed_for() -> None:
-    sealed = Sealed()
-    kept = await sealed.kept()
-    assert not await sealed.opens(kept._replace(job_id=OTHER))
-    assert not await sealed.opens(kept._replace(requester_id="evil"))
-    assert not await sealed.opens(kept._replace(requester_id=""))
-    assert not await sealed.opens(changed(kept, credential_version=2))
-    assert not await sealed.opens(changed(kept, storage_creds_encryption_version=2))
-    assert not await sealed.opens(changed(kept, storage_creds_kek_id="k2"))
+    secret = Sealed()
+    credentials = await secret.kept()
+    assert not await secret.opens(credentials._replace(job_id=OTHER))
+    assert not await secret.opens(credentials._replace(requester_id="evil"))
+    assert not await secret.opens(credentials._replace(requester_id=""))
+    assert not await secret.opens(changed(credentials, credential_version=2))
+    assert not await secret.opens(changed(credentials, storage_creds_encryption_version=2))
+    assert not await secret.opens(changed(credentials, storage_creds_kek_id="k2"))
 
 
 async def test_no_column_serves_in_the_place_of_another() -> None:
-    sealed = Sealed()
-    mine, second = await sealed.kept(), await sealed.kept()
-    theirs = await sealed.kept(Binding(OTHER, "acme", 1))
-    old = await sealed.kept(Binding(JOB, "acme", 2))
+    secret = Sealed()
+    mine, second = await secret.kept(), await secret.kept()
+    theirs = await secret.kept(Binding(OTHER, "acme", 1))
+    old = await secret.kept(Binding(JOB, "acme", 2))
     for other in (second, theirs, old):
         for column in TEXTS:
-            assert not await sealed.opens(changed(mine, **{column: getattr(other.envelope, column)}))
+            assert not await secret.opens(changed(mine, **{column: getattr(other.envelope, column)}))
     both = {column: getattr(mine.envelope, swapped) for column, swapped in zip(TEXTS, reversed(TEXTS), strict=True)}
-    assert not await sealed.opens(changed(mine, **both))
-    assert not await sealed.opens(mine._replace(envelope=theirs.envelope))
+    assert not await secret.opens(changed(mine, **both))
+    assert not await secret.opens(mine._replace(envelope=theirs.envelope))
 
 
 OTHERS = [BINDING._replace(job_id=OTHER), BINDING._replace(requester_id="evil"), BINDING._replace(credential_version=2)]
@@ -121,16 +124,16 @@ async def test_each_layer_alone_is_bound(other: Binding) -> None:
     assert envelope.decrypt(text, dek, BINDING).reveal() == "the text"
     with pytest.raises(Tampered):
         envelope.decrypt(text, dek, other)
-    kek_id, wrapped = await keyring.wrap(dek, BINDING)
-    assert await keyring.unwrap(kek_id, wrapped, BINDING) == dek
+    kek_id, wrapped_key = await keyring.wrap(dek, BINDING)
+    assert await keyring.unwrap(kek_id, wrapped_key, BINDING) == dek
     with pytest.raises(Tampered):
-        await keyring.unwrap(kek_id, wrapped, other)
+        await keyring.unwrap(kek_id, wrapped_key, other)
 
 
 def test_no_two_bindings_have_the_same_associated_data() -> None:
     parts = ["", "a", "ab", "b", "1", "11"]
-    made = [Binding(j, r, v).aad("dek", k) for j, r, v, k in itertools.product(parts, parts, (1, 11), parts)]
-    assert len(set(made)) == len(made)
+    bindings_made = [Binding(j, r, v).aad("dek", k) for j, r, v, k in itertools.product(parts, parts, (1, 11), parts)]
+    assert len(set(bindings_made)) == len(bindings_made)
     assert Binding("a", "b", 1).aad("dek") != Binding("a", "b", 1).aad("content")
 
 
@@ -142,53 +145,53 @@ def test_one_ciphertext_for_two_keys_is_refused() -> None:
     crafted = two_keys.sealed_for_both(keys, nonce, aad)
     first, second = (AESGCM(key).decrypt(nonce, crafted, aad) for key in keys)
     assert first != second
-    refused = 0
-    for committed in deks:
-        text = envelope.to_text(envelope.HEAD + envelope._derived(committed)[1] + nonce + crafted)
+    refusal = 0
+    for committed_events in deks:
+        text = envelope.to_text(envelope.HEAD + envelope._derived(committed_events)[1] + nonce + crafted)
         for dek in deks:
             try:
                 envelope.decrypt(text, dek, BINDING)
             except Tampered as error:
-                refused += "another key" in str(error)  # the one key that it is committed to opens it, to noise
+                refusal += "another key" in str(error)  # the one key that it is committed to opens it, to noise
             else:
-                assert dek is committed
-    assert refused == 2
+                assert dek is committed_events
+    assert refusal == 2
 
 
 async def test_a_data_key_is_used_once() -> None:
-    sealed = Sealed()
-    made = [(await sealed.kept()).envelope for _ in range(50)]
+    secret = Sealed()
+    envelopes = [(await secret.kept()).envelope for _ in range(50)]
     for column in TEXTS:
-        assert len({getattr(one, column) for one in made}) == 50
+        assert len({getattr(one, column) for one in envelopes}) == 50
 
 
 async def test_a_retired_and_an_unknown_key_are_told_apart() -> None:
-    sealed = Sealed()
-    kept = await sealed.kept()
-    keys = sealed.vault.keyring._keys  # type: ignore[attr-defined]
+    secret = Sealed()
+    credentials = await secret.kept()
+    keys = secret.vault.keyring._keys  # type: ignore[attr-defined]
     two = keys.with_new_key(in_use=True)
-    sealed.vault.keyring = LocalKeyring(two)
-    assert await sealed.opens(kept)
-    assert (await sealed.kept()).envelope.storage_creds_kek_id == "k2"
-    sealed.vault.keyring = LocalKeyring(Keys(two.keys, 2, least=2))  # the minimum alone refuses
+    secret.vault.keyring = LocalKeyring(two)
+    assert await secret.opens(credentials)
+    assert (await secret.kept()).envelope.storage_creds_kek_id == "k2"
+    secret.vault.keyring = LocalKeyring(Keys(two.keys, 2, least=2))  # the minimum alone refuses
     with pytest.raises(RetiredKek, match="minimum is k2"):
-        await sealed.vault._opened(kept)
-    sealed.vault.keyring = LocalKeyring(Keys({2: two.keys[2]}, 2))
+        await secret.vault._opened(credentials)
+    secret.vault.keyring = LocalKeyring(Keys({2: two.keys[2]}, 2))
     with pytest.raises(UnknownKek, match="no key k1"):
-        await sealed.vault._opened(kept)
+        await secret.vault._opened(credentials)
 
 
 async def test_credentials_open_for_the_claim_that_is_held_and_nobody_else(vault: Vault, secret: Secret) -> None:
     new = new_job(requester_id="acme")
     await vault.store.enqueue([new._replace(credentials=await vault.seal(secret, new.job_id, "acme"))])
-    (queued,) = await vault.store.get([new.job_id])
-    assert queued is not None
+    (queued_job,) = await vault.store.get([new.job_id])
+    assert queued_job is not None
     with pytest.raises(StaleClaim):
-        await vault.open(queued)
+        await vault.open(queued_job)
     (job,) = await vault.store.claim(ClaimRequest("w"))
-    opened = await vault.open(job)
-    assert opened.secret == secret
-    assert opened.credential_version == 1
+    secrets_of_job = await vault.open(job)
+    assert secrets_of_job.secret == secret
+    assert secrets_of_job.credential_version == 1
     with pytest.raises(StaleClaim):
         await vault.open(job._replace(claim_version=job.claim_version - 1))
     await vault.store.settle([commands.succeed(job)])
@@ -209,8 +212,8 @@ async def test_a_moved_row_does_not_open_in_a_real_store(secret: Secret) -> None
     vault = Vault(store, LocalKeyring(first_keys()))
     mine, theirs = new_job(requester_id="acme"), new_job(requester_id="evil")
     for new in (mine, theirs):
-        sealed = await vault.seal(secret, new.job_id, new.requester_id)
-        await store.enqueue([new._replace(credentials=sealed)])
+        envelope = await vault.seal(secret, new.job_id, new.requester_id)
+        await store.enqueue([new._replace(credentials=envelope)])
     rows = await store.credentials([mine.job_id, theirs.job_id])
     assert rows[0] is not None
     assert rows[1] is not None

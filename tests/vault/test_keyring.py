@@ -50,11 +50,11 @@ def test_a_keyring_is_lines_of_keys_and_the_newest_wraps() -> None:
     ],
 )
 def test_a_keyring_that_cannot_be_right_is_refused_without_telling_its_keys(text: str) -> None:
-    with pytest.raises(InvalidKeyring) as caught:
+    with pytest.raises(InvalidKeyring) as excinfo:
         read_keys(text)
-    assert KEY[:8] not in str(caught.value)
-    assert "not*base64" not in str(caught.value)
-    assert caught.value.__context__ is None or caught.value.__suppress_context__
+    assert KEY[:8] not in str(excinfo.value)
+    assert "not*base64" not in str(excinfo.value)
+    assert excinfo.value.__context__ is None or excinfo.value.__suppress_context__
 
 
 def test_a_keyring_is_its_owners_alone(tmp_path: Path) -> None:
@@ -88,10 +88,10 @@ async def test_a_prepared_key_opens_before_it_wraps(tmp_path: Path) -> None:
     two = one.with_new_key(in_use=False)
     assert (two.current, two.prepared, one.prepared) == (1, 2, None)
     ahead = LocalKeyring(Keys(two.keys, 2))
-    wrapped = await ahead.wrap(bytes(32), MINE)
-    assert await LocalKeyring(two).unwrap(*wrapped, MINE) == bytes(32)
+    wrapped_key = await ahead.wrap(bytes(32), MINE)
+    assert await LocalKeyring(two).unwrap(*wrapped_key, MINE) == bytes(32)
     with pytest.raises(UnknownKek):
-        await LocalKeyring(one).unwrap(*wrapped, MINE)
+        await LocalKeyring(one).unwrap(*wrapped_key, MINE)
 
 
 def test_rotations_at_the_same_time_lose_no_key(tmp_path: Path) -> None:
@@ -135,6 +135,6 @@ async def test_wraps_are_counted_over_processes_and_never_too_few(
 
 async def test_every_seal_and_every_rewrap_is_counted(vault: Vault) -> None:
     vault._wraps = Wraps(vault.store, reserved=1)
-    sealed = await vault.seal(Secret("x" * 10), "00000000-0000-0000-0000-000000000001", "")
-    await vault.rewrapped(Credentials("00000000-0000-0000-0000-000000000001", "", sealed))
+    envelope = await vault.seal(Secret("x" * 10), "00000000-0000-0000-0000-000000000001", "")
+    await vault.rewrapped(Credentials("00000000-0000-0000-0000-000000000001", "", envelope))
     assert await totals(vault.store) == {"k1": 2}

@@ -45,10 +45,10 @@ def leaks(text: str, word: str) -> bool:
 def test_a_known_secret_is_taken_out_however_it_is_written(word: str) -> None:
     held = Secret(json.dumps({"secret_access_key": word, "region": "eu-central-1"}))
     for form in written(word):
-        shown = redact(f"upload to eu-central-1 failed near >{form}< again")
-        assert not leaks(shown, word), form
-        assert HIDDEN in shown
-        assert shown.startswith("upload to eu-central-1 failed near >")
+        clean_text = redact(f"upload to eu-central-1 failed near >{form}< again")
+        assert not leaks(clean_text, word), form
+        assert HIDDEN in clean_text
+        assert clean_text.startswith("upload to eu-central-1 failed near >")
     assert held.reveal_json()["region"] in redact("eu-central-1")
 
 
@@ -84,11 +84,11 @@ SHAPES = [
 
 @pytest.mark.parametrize(("line", "left"), SHAPES)
 def test_what_looks_like_a_credential_is_taken_out(line: str, left: str) -> None:
-    shown = redact(line)
-    assert "KEEP" not in shown
-    assert "OUT" not in shown.upper().replace("TIMEOUT", "")
-    assert left in shown
-    assert redact(shown) == shown
+    clean_text = redact(line)
+    assert "KEEP" not in clean_text
+    assert "OUT" not in clean_text.upper().replace("TIMEOUT", "")
+    assert left in clean_text
+    assert redact(clean_text) == clean_text
 
 
 @pytest.mark.parametrize(
@@ -124,13 +124,13 @@ def test_a_secret_across_the_borders_of_pieces_is_taken_out(data: st.DataObject)
     text = "".join(lines)
     cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=30)))
     stream = Stream()
-    shown = (
+    clean_text = (
         "".join(stream.feed(text[a:b]) for a, b in zip([0, *cuts], [*cuts, len(text)], strict=True)) + stream.close()
     )
-    assert not leaks(shown, word)
-    assert "KEEP" not in shown
+    assert not leaks(clean_text, word)
+    assert "KEEP" not in clean_text
     whole = Stream()
-    assert shown == whole.feed(text) + whole.close()
+    assert clean_text == whole.feed(text) + whole.close()
     assert held is not None
 
 
@@ -146,9 +146,9 @@ def test_one_character_at_a_time() -> None:
 
 def test_a_line_without_an_end_is_hidden_whole_and_the_next_one_is_shown() -> None:
     stream = Stream()
-    shown = "".join(stream.feed("x" * 10_000) for _ in range(20))
-    shown += stream.feed("tail\nnext\n") + stream.feed("y" * (LONGEST_LINE + 1) + "\nlast") + stream.close()
-    assert shown == f"{HIDDEN}\nnext\n{HIDDEN}\nlast"
+    clean_text = "".join(stream.feed("x" * 10_000) for _ in range(20))
+    clean_text += stream.feed("tail\nnext\n") + stream.feed("y" * (LONGEST_LINE + 1) + "\nlast") + stream.close()
+    assert clean_text == f"{HIDDEN}\nnext\n{HIDDEN}\nlast"
 
 
 def test_a_stream_holds_little() -> None:

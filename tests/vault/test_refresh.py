@@ -99,8 +99,8 @@ class Requester:
 
 async def running(engine: Engine, vault: Vault, **fields: Any) -> Job:
     new = new_job(requester_id="acme", contract="euterpe", **fields)
-    sealed = await vault.seal(Secret('{"n": 1}'), new.job_id, "acme")
-    await engine.enqueue([new._replace(credentials=sealed)])
+    envelope = await vault.seal(Secret('{"n": 1}'), new.job_id, "acme")
+    await engine.enqueue([new._replace(credentials=envelope)])
     (job,) = await engine.claim(ClaimRequest("w"))
     return job
 
@@ -128,9 +128,9 @@ async def test_a_look_that_is_older_than_the_last_refresh_makes_no_other(
 
     async def old(job_id: str) -> int:
         monkeypatch.setattr(sealed, "version", version)
-        found = await version(job_id)
+        result = await version(job_id)
         await refresher.refresh(job, URL, 1)
-        return found
+        return result
 
     monkeypatch.setattr(sealed, "version", old)
     assert (await refresher.refresh(job, URL, 1)).credential_version == 2
@@ -172,11 +172,11 @@ async def test_newer_credentials_that_are_refused_too_are_rejected_for_good(memo
     job = await running(memory, sealed)
     requester, storage = Requester(sealed), Storage(99, lambda: StorageError("ExpiredToken"))
     access = Access(sealed, Refresher(memory, sealed, requester.send, LONG), job, URL)
-    with pytest.raises(CredentialRejected, match="version 2") as caught:
+    with pytest.raises(CredentialRejected, match="version 2") as excinfo:
         await access.run(storage.put, meaning)
     assert (len(requester.asked), storage.calls) == (1, 2)
-    assert caught.value.__cause__ is None
-    assert caught.value.code == "credential_rejected"
+    assert excinfo.value.__cause__ is None
+    assert excinfo.value.code == "credential_rejected"
 
 
 async def test_refreshes_have_a_budget_of_their_own(memory: Engine, sealed: Vault) -> None:
@@ -195,8 +195,8 @@ async def test_a_version_that_has_advanced_already_costs_no_refresh(memory: Engi
     job = await running(memory, sealed)
     await sealed.replace(job.job_id, "acme", Secret('{"n": 2}'))
     requester = Requester(sealed)
-    opened = await Refresher(memory, sealed, requester.send, LONG).refresh(job, URL, 1)
-    assert (opened.credential_version, requester.asked) == (2, [])
+    store = await Refresher(memory, sealed, requester.send, LONG).refresh(job, URL, 1)
+    assert (store.credential_version, requester.asked) == (2, [])
     assert (await memory.get(job.job_id)).refresh_count == 0
 
 
@@ -295,10 +295,10 @@ async def test_credentials_are_renewed_before_they_end_and_the_old_ones_serve_me
     storage = Storage(0, RuntimeError)
     access = Access(sealed, Refresher(memory, sealed, requester.send, LONG), job, URL)
     await access.run(storage.put, meaning)
-    for after_s, asked in ((790, 0), (810, 1)):
+    for after_s, request in ((790, 0), (810, 1)):
         monkeypatch.setattr("callsheet.vault.access.time", _Clock(begun + after_s))
         assert await access.run(storage.put, meaning) == "stored"  # also when the requester refuses
-        assert len(requester.asked) == asked
+        assert len(requester.asked) == request
     assert await access.run(storage.put, meaning) == "stored"
     assert await sealed.version(job.job_id) == 3
     requester.statuses, access._good = [404], access._good and access._good._replace(renew_at=0, ends_at=0)

@@ -79,6 +79,6 @@ async def test_their_key_is_changed_as_any_others(engine: Engine, secret: Secret
     vault = Vault(engine.store, LocalKeyring(keys))
     await replayed(engine, await letter_of(engine, vault, secret))
     vault.keyring = LocalKeyring(keys.with_new_key(in_use=True))
-    progress, broken = await rewrap(vault)
-    assert (progress.wrapped, broken) == (1, {})
+    progress, broken_job = await rewrap(vault)
+    assert (progress.wrapped, broken_job) == (1, {})
     assert (await vault.open(await claimed(engine))).secret == secret

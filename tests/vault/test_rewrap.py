@@ -35,15 +35,15 @@ async def filled(vault: Vault, rows: int) -> dict[str, str]:
         for n in range(first, min(first + 500, rows)):
             new = new_job(requester_id=f"r{n % 7}")
             texts[new.job_id] = f"secret {n}"
-            sealed = await vault.seal(Secret(texts[new.job_id]), new.job_id, new.requester_id)
-            batch.append(new._replace(credentials=sealed))
+            envelope = await vault.seal(Secret(texts[new.job_id]), new.job_id, new.requester_id)
+            batch.append(new._replace(credentials=envelope))
         await vault.store.enqueue(batch)
     return texts
 
 
 async def all_open(vault: Vault, texts: dict[str, str]) -> None:
-    kept = await vault.store.credentials(list(texts))
-    for row in kept:
+    credentials = await vault.store.credentials(list(texts))
+    for row in credentials:
         assert row is not None
         assert (await vault._opened(row)).reveal() == texts[row.job_id]
 
@@ -60,8 +60,8 @@ async def walk_until_killed(url: str, keys: Path) -> bool:
     assert process.stdin is not None
     assert process.stdout is not None
     async for line in process.stdout:
-        done, total = map(int, line.split())
-        if 0 < done < total:
+        done_count, total = map(int, line.split())
+        if 0 < done_count < total:
             process.kill()
             break
         process.stdin.write(b"\n")
@@ -89,11 +89,11 @@ class Crowd:
     async def _replace(self, ids: list[str]) -> None:
         while not self.stopped:
             job_id = random.choice(ids)
-            (kept,) = await self.vault.store.credentials([job_id])
-            assert kept is not None
+            (credentials,) = await self.vault.store.credentials([job_id])
+            assert credentials is not None
             text = f"again {random.random()}"
-            version = await self.vault.replace(job_id, kept.requester_id, Secret(text))
-            assert version == kept.envelope.credential_version + 1
+            version = await self.vault.replace(job_id, credentials.requester_id, Secret(text))
+            assert version == credentials.envelope.credential_version + 1
             self.texts[job_id] = text
             self.replaced += 1
 
@@ -120,8 +120,8 @@ async def test_a_walk_that_is_killed_goes_on_while_all_others_work(url: str, eng
                 assert await walk_until_killed(url, path), "the walk ended before it was killed"
                 left = (await engine.store.credential_keks())["k1"]
                 assert 0 < left < ROWS
-            progress, broken = await rewrap(vault)
-        assert broken == {}
+            progress, broken_job = await rewrap(vault)
+        assert broken_job == {}
         assert progress.wrapped > 0
         assert crowd.opened > 0
         assert crowd.replaced > 0
@@ -133,11 +133,11 @@ async def test_a_walk_that_is_killed_goes_on_while_all_others_work(url: str, eng
 async def test_what_a_writer_replaced_meanwhile_is_left_to_it(vault: Vault) -> None:
     texts = await filled(vault, 3)
     first, *_ = texts
-    (kept,) = await vault.store.credentials([first])
-    assert kept is not None
-    late = await vault.rewrapped(kept)
-    await vault.replace(first, kept.requester_id, Secret("newer"), expected_version=1)
-    assert await vault.store.replace_credentials([(kept, late)]) == [False]
+    (credentials,) = await vault.store.credentials([first])
+    assert credentials is not None
+    late = await vault.rewrapped(credentials)
+    await vault.replace(first, credentials.requester_id, Secret("newer"), expected_version=1)
+    assert await vault.store.replace_credentials([(credentials, late)]) == [False]
     await all_open(vault, {**texts, first: "newer"})
 
 
@@ -149,9 +149,9 @@ async def test_a_replacement_wins_over_a_walk_in_between(vault: Vault, monkeypat
 
     async def walked_meanwhile(*args: object) -> object:
         monkeypatch.undo()
-        (kept,) = await vault.store.credentials([job_id])
-        assert kept is not None
-        assert await vault.store.replace_credentials([(kept, await vault.rewrapped(kept))]) == [True]
+        (credentials,) = await vault.store.credentials([job_id])
+        assert credentials is not None
+        assert await vault.store.replace_credentials([(credentials, await vault.rewrapped(credentials))]) == [True]
         return await seal(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(vault, "seal", walked_meanwhile)
@@ -163,29 +163,29 @@ async def test_a_replacement_wins_over_a_walk_in_between(vault: Vault, monkeypat
 
 async def test_what_cannot_be_opened_is_told_of_and_holds_nothing_up(vault: Vault) -> None:
     texts = await filled(vault, 5)
-    broken, foreign, *_ = texts
+    broken_job, foreign, *_ = texts
     changes: list[tuple[str, dict[str, Any]]] = [
-        (broken, {"storage_creds_dek_wrapped": "AAAA"}),
+        (broken_job, {"storage_creds_dek_wrapped": "AAAA"}),
         (foreign, {"storage_creds_kek_id": "k9"}),
     ]
     for job_id, change in changes:
-        (kept,) = await vault.store.credentials([job_id])
-        assert kept is not None
-        becomes = kept._replace(envelope=kept.envelope._replace(**change))
-        assert await vault.store.replace_credentials([(kept, becomes)]) == [True]
+        (credentials,) = await vault.store.credentials([job_id])
+        assert credentials is not None
+        becomes = credentials._replace(envelope=credentials.envelope._replace(**change))
+        assert await vault.store.replace_credentials([(credentials, becomes)]) == [True]
     keys = vault.keyring._keys  # type: ignore[attr-defined]
     vault.keyring = LocalKeyring(keys.with_new_key(in_use=True))
     seen: list[Progress] = []
     progress, faults = await rewrap(vault, seen.append, batch=2)
-    assert set(faults) == {broken, foreign}
+    assert set(faults) == {broken_job, foreign}
     assert (progress.wrapped, progress.broken) == (3, 2)
     assert seen[-1] == progress
     assert progress.done == progress.total == 5
     assert await vault.store.credential_keks() == {"k1": 1, "k2": 3, "k9": 1}
     with pytest.raises(UnknownKek):
-        (kept,) = await vault.store.credentials([foreign])
-        assert isinstance(kept, Credentials)
-        await vault._opened(kept)
+        (credentials,) = await vault.store.credentials([foreign])
+        assert isinstance(credentials, Credentials)
+        await vault._opened(credentials)
 
 
 async def test_rows_that_a_late_process_writes_under_the_old_key_are_found_too(
@@ -196,14 +196,14 @@ async def test_rows_that_a_late_process_writes_under_the_old_key_are_found_too(
     keys = vault.keyring._keys  # type: ignore[attr-defined]
     late = Vault(vault.store, LocalKeyring(keys))
     vault.keyring = LocalKeyring(keys.with_new_key(in_use=True))
-    written = False
+    written_text = False
     under = vault.store.credentials_under
 
     async def then_write(kek_id: str, *, after: str = "", limit: int = 100) -> list[Credentials]:
-        nonlocal written
+        nonlocal written_text
         page = await under(kek_id, after=after, limit=limit)
-        if not page and not written:
-            written = True
+        if not page and not written_text:
+            written_text = True
             await filled(late, 2)
         return page
 

@@ -100,9 +100,9 @@ def refused_by_pydantic(secret: Secret) -> None:
     ],
 )
 def test_a_secret_is_not_turned_into_anything_else(use: Any) -> None:
-    with pytest.raises((TypeError, pydantic.errors.PydanticSchemaGenerationError)) as caught:
+    with pytest.raises((TypeError, pydantic.errors.PydanticSchemaGenerationError)) as excinfo:
         use(Secret(WORD))
-    assert WORD not in repr(caught.value)
+    assert WORD not in repr(excinfo.value)
 
 
 def test_a_secret_does_not_change() -> None:
@@ -128,18 +128,18 @@ def test_a_traceback_with_locals_does_not_show_it() -> None:
     try:
         fall(Secret(WORD))
     except RuntimeError as error:
-        told = traceback.TracebackException.from_exception(error, capture_locals=True)
-        text = "".join(told.format())
+        message = traceback.TracebackException.from_exception(error, capture_locals=True)
+        text = "".join(message.format())
     assert "Secret(***)" in text
     assert WORD not in text
 
 
 def test_text_that_is_not_json_is_not_in_the_error() -> None:
     """A JSONDecodeError has the whole document as an attribute."""
-    with pytest.raises(ValueError, match="not JSON") as caught:
+    with pytest.raises(ValueError, match="not JSON") as excinfo:
         Secret(WORD).reveal_json()
-    assert caught.value.__context__ is None
-    assert caught.value.__cause__ is None
+    assert excinfo.value.__context__ is None
+    assert excinfo.value.__cause__ is None
 
 
 def test_parts_are_the_texts_that_are_not_public() -> None:

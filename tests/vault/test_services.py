@@ -56,8 +56,8 @@ def keyring_of(service: Any) -> Keyring:
 async def test_a_service_wraps_and_unwraps_and_never_sees_the_content(service: Any, secret: Secret) -> None:
     store = await open_store("sqlite::memory:")
     async with Vault(store, keyring_of(service)) as vault:
-        sealed = await vault.seal(secret, *MINE)
-        assert sealed.storage_creds_kek_id == await vault.keyring.current()
+        envelope = await vault.seal(secret, *MINE)
+        assert envelope.storage_creds_kek_id == await vault.keyring.current()
         texts = await filled(vault, 3)
         await all_open(vault, texts)
     words = list(secret.parts())
@@ -69,21 +69,21 @@ async def test_a_service_wraps_and_unwraps_and_never_sees_the_content(service: A
 async def test_a_wrapped_key_opens_only_with_its_own_binding_and_unchanged(service: Any) -> None:
     keyring = keyring_of(service)
     dek = secrets.token_bytes(32)
-    kek_id, wrapped = await keyring.wrap(dek, MINE)
-    assert await keyring.unwrap(kek_id, wrapped, MINE) == dek
+    kek_id, wrapped_key = await keyring.wrap(dek, MINE)
+    assert await keyring.unwrap(kek_id, wrapped_key, MINE) == dek
     for other in (MINE._replace(job_id="x"), MINE._replace(requester_id="evil"), MINE._replace(credential_version=2)):
         with pytest.raises(Tampered):
-            await keyring.unwrap(kek_id, wrapped, other)
-    for i in range(0, len(wrapped), 7):
+            await keyring.unwrap(kek_id, wrapped_key, other)
+    for i in range(0, len(wrapped_key), 7):
         with pytest.raises((Tampered, UnknownKek)):
-            await keyring.unwrap(kek_id, wrapped[:i] + bytes([wrapped[i] ^ 1]) + wrapped[i + 1 :], MINE)
+            await keyring.unwrap(kek_id, wrapped_key[:i] + bytes([wrapped_key[i] ^ 1]) + wrapped_key[i + 1 :], MINE)
     rotate(service)
     newer = await keyring.wrap(dek, MINE)
     assert newer.kek_id != kek_id
     with pytest.raises(Tampered):
-        await keyring.unwrap(newer.kek_id, wrapped, MINE)
+        await keyring.unwrap(newer.kek_id, wrapped_key, MINE)
     with pytest.raises((Tampered, UnknownKek)):
-        await keyring.unwrap("nobody", wrapped, MINE)
+        await keyring.unwrap("nobody", wrapped_key, MINE)
     await keyring.close()
     await keyring.close()
 
@@ -97,8 +97,8 @@ async def test_rotation_in_the_service_then_rewrap_then_retire(service: Any) -> 
         (first, *_) = await store.credentials_under(old)
         await all_open(vault, texts)
         vault.keyring = keyring_of(service)  # the current key is asked for once a minute
-        progress, broken = await rewrap(vault, batch=7)
-        assert (progress.wrapped, broken) == (20, {})
+        progress, broken_job = await rewrap(vault, batch=7)
+        assert (progress.wrapped, broken_job) == (20, {})
         assert set(await store.credential_keks()) == {await vault.keyring.current()}
         retire(service)
         await all_open(vault, texts)
@@ -110,11 +110,11 @@ async def test_rotation_in_the_service_then_rewrap_then_retire(service: Any) -> 
 async def test_a_busy_service_is_asked_again_and_one_that_is_away_is_said_to_be(service: Any) -> None:
     keyring = keyring_of(service)
     service.busy = 2
-    wrapped = await keyring.wrap(bytes(32), MINE)
+    wrapped_key = await keyring.wrap(bytes(32), MINE)
     service.busy = 3
     with pytest.raises(KeyServiceUnavailable, match="status 503"):
-        await keyring.unwrap(*wrapped, MINE)
-    assert await keyring.unwrap(*wrapped, MINE) == bytes(32)
+        await keyring.unwrap(*wrapped_key, MINE)
+    assert await keyring.unwrap(*wrapped_key, MINE) == bytes(32)
     environ = service.environ() | {"VAULT_ADDR": "http://127.0.0.1:1", "AWS_ENDPOINT_URL_KMS": "http://127.0.0.1:1"}
     away: Any = keyring_from(environ)
     away._service._pause_s = 0.001
@@ -130,10 +130,10 @@ async def test_a_busy_service_is_asked_again_and_one_that_is_away_is_said_to_be(
 async def test_a_wrong_signature_or_token_is_refused(service: Any, name: str) -> None:
     wrong = "wrong-but-plausible"
     keyring = keyring_from(service.environ() | {name: wrong})
-    with pytest.raises(KeyServiceRefused) as caught:
+    with pytest.raises(KeyServiceRefused) as excinfo:
         await keyring.wrap(bytes(32), MINE)
-    assert wrong not in str(caught.value)
-    assert isinstance(caught.value, Outage), "a token that ended is no fault of the jobs that need a key"
+    assert wrong not in str(excinfo.value)
+    assert isinstance(excinfo.value, Outage), "a token that ended is no fault of the jobs that need a key"
 
 
 async def test_a_vault_that_ignores_associated_data_is_not_used() -> None:

@@ -37,8 +37,8 @@ async def made(store: Store, keyring: LocalKeyring) -> Secrets:
 
 async def opened(store: Store, keyring: LocalKeyring) -> Secrets:
     endpoints, now = Endpoints(store, VaultSealer(keyring)), await store.now()
-    found = [*await endpoints.list(None), await endpoints.own("acme")]
-    return {endpoint.endpoint_id: await endpoints.open(endpoint, now) for endpoint in found}
+    results = [*await endpoints.list(None), await endpoints.own("acme")]
+    return {endpoint.endpoint_id: await endpoints.open(endpoint, now) for endpoint in results}
 
 
 def two_keys() -> tuple[Keys, LocalKeyring, LocalKeyring]:
@@ -117,9 +117,9 @@ def test_the_commands_count_them_bring_them_along_and_do_not_retire_their_key(
     keyring = FileKeyring(tmp_path / "keys")
     secrets = in_store(url, lambda store: made(store, keyring))
     run("vault", "rotate")
-    refused = run("vault", "retire")
-    assert refused.exit_code == 1
-    assert "4 credentials and secrets are under k1" in refused.stderr
+    refusal = run("vault", "retire")
+    assert refusal.exit_code == 1
+    assert "4 credentials and secrets are under k1" in refusal.stderr
     assert sorted(read_file(tmp_path / "keys").keys) == [1, 2]
     status = json.loads(run("vault", "status", "--json").stdout)
     assert (status["to_rewrap"], [kek["webhook_secrets"] for kek in status["keks"]]) == (4, [4, 0])

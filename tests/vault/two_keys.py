@@ -43,19 +43,19 @@ def padded(text: bytes) -> list[int]:
 
 def sealed_for_both(keys: tuple[bytes, bytes], nonce: bytes, aad: bytes, blocks: int = 3) -> bytes:
     """Ciphertext and tag that both keys accept."""
-    given = [bytes([n + 1]) * 16 for n in range(blocks - 1)]
+    arguments = [bytes([n + 1]) * 16 for n in range(blocks - 1)]
     lengths = (8 * len(aad)) << 64 | 8 * 16 * blocks
     sums, squares, masks = [], [], []
     for key in keys:
         h = block(key, bytes(16))
         total = 0
-        for part in [*padded(aad), *padded(b"".join(given))]:
+        for part in [*padded(aad), *padded(b"".join(arguments))]:
             total = multiplied(total ^ part, h)
         # The unknown block c comes next, then the lengths: ((total ^ c) · h ^ lengths) · h.
         sums.append(multiplied(multiplied(total, h) ^ lengths, h))
         squares.append(multiplied(h, h))
         masks.append(block(key, nonce + b"\x00\x00\x00\x01"))
-    wanted = sums[0] ^ sums[1] ^ masks[0] ^ masks[1]
-    unknown = multiplied(wanted, inverse(squares[0] ^ squares[1]))
+    expected_sum = sums[0] ^ sums[1] ^ masks[0] ^ masks[1]
+    unknown = multiplied(expected_sum, inverse(squares[0] ^ squares[1]))
     tag = sums[0] ^ multiplied(unknown, squares[0]) ^ masks[0]
-    return b"".join(given) + unknown.to_bytes(16, "big") + tag.to_bytes(16, "big")
+    return b"".join(arguments) + unknown.to_bytes(16, "big") + tag.to_bytes(16, "big")

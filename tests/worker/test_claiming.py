@@ -21,19 +21,19 @@ ALONE: JobOptions = {"concurrency_key": "k", "concurrency_limit": 1}
 
 async def test_a_job_begins_before_more_are_asked_for(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
     happened = _noted(monkeypatch)
-    begun = asyncio.Event()
+    has_begun = asyncio.Event()
 
     @small.task
     async def work() -> None:
         happened.append("begun")
-        begun.set()
+        has_begun.set()
 
     async with asyncio.timeout(60):
         worker = small.worker(poll=3600.0)
         running = asyncio.create_task(worker.run())
         await _idle(happened)
         await work.enqueue()
-        await begun.wait()
+        await has_begun.wait()
         await until(lambda: happened[-1] != "begun")
         worker.stop()
         await running
@@ -56,12 +56,12 @@ async def test_an_end_is_no_reason_to_ask_again_where_nothing_was(monkeypatch: p
         await _idle(happened)
         job = await work.enqueue()
         await _idle(happened, after="claimed 1")
-        asked = happened.count("asks")
+        request = happened.count("asks")
         go.set()
         await job.result()
-        await until(lambda: happened.count("asks") > asked)
+        await until(lambda: happened.count("asks") > request)
         await asyncio.sleep(0.1)
-        assert happened.count("asks") == asked + 1  # once: its end may have released others
+        assert happened.count("asks") == request + 1  # once: its end may have released others
         worker.stop()
         await running
 
@@ -71,11 +71,11 @@ async def test_no_job_is_claimed_ahead_whose_claims_are_told_of(
     small: Callsheet, monkeypatch: pytest.MonkeyPatch, contract: str
 ) -> None:
     """A claim is told as `claimed`, and a requester takes that for a beginning."""
-    asked: list[ClaimRequest] = []
+    requests: list[ClaimRequest] = []
     claim = Engine.claim
 
     async def noting(self: Engine, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
-        asked.append(request)
+        requests.append(request)
         return await claim(self, request, now=now)
 
     @small.task(contract=contract, retry=False)
@@ -86,8 +86,8 @@ async def test_no_job_is_claimed_ahead_whose_claims_are_told_of(
     monkeypatch.setattr(Engine, "claim", noting)
     monkeypatch.setattr(shift, "SHORT_S", 3_600.0)  # on any machine these are short
     await small.worker(concurrency=3).run(burst=True)
-    most = max(request.limit for request in asked)
-    assert (most <= 3, any(AHEAD in request.worker_id for request in asked)) == (
+    most = max(request.limit for request in requests)
+    assert (most <= 3, any(AHEAD in request.worker_id for request in requests)) == (
         (True, False) if contract == "euterpe" else (False, True)
     )
 
@@ -116,11 +116,11 @@ async def _idle(happened: list[str], after: str = "asks") -> None:
 @pytest.mark.parametrize("by", ["follow-up", "dependent", "slot", "release"])
 async def test_a_worker_is_woken_for_what_another_puts_in_line(url: str, by: str) -> None:
     here, there = Callsheet(url), Callsheet(url)
-    done = asyncio.Event()
+    is_done = asyncio.Event()
 
     @there.task(queue="there")
     async def follow() -> None:
-        done.set()
+        is_done.set()
 
     @here.task(queue="here")
     async def lead(ctx: Context) -> None:
@@ -147,6 +147,6 @@ async def test_a_worker_is_woken_for_what_another_puts_in_line(url: str, by: str
         else:
             await lead.enqueue()
         await here.worker().run(burst=True)
-        await done.wait()
+        await is_done.wait()
         worker.stop()
         await running

@@ -97,15 +97,15 @@ async def test_progress_that_is_no_number_is_refused_in_the_task(small: Callshee
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "thread"])
 async def test_a_step_is_not_done_twice(app: Callsheet, plain: bool) -> None:  # noqa: FBT001 - a parameter
-    done: list[str] = []
+    log: list[str] = []
 
     @app.task(retry=AT_ONCE)
     async def speak(ctx: Context) -> list[int]:
         async with ctx.step("voice") as step:
             if not step.done:
-                done.append("voice")
+                log.append("voice")
                 step.result = [1, 2]
-        second = await ctx.step("more").run(lambda: done.append("more"))
+        second = await ctx.step("more").run(lambda: log.append("more"))
         if ctx.attempt == 1:
             raise ValueError("after the steps")
         assert second is None
@@ -115,9 +115,9 @@ async def test_a_step_is_not_done_twice(app: Callsheet, plain: bool) -> None:  #
     def speak_plain(ctx: Context) -> list[int]:
         with ctx.step("voice") as step:
             if not step.done:
-                done.append("voice")
+                log.append("voice")
                 step.result = [1, 2]
-        second = ctx.step("more").run_blocking(lambda: done.append("more"))
+        second = ctx.step("more").run_blocking(lambda: log.append("more"))
         if ctx.attempt == 1:
             raise ValueError("after the steps")
         assert second is None
@@ -126,7 +126,7 @@ async def test_a_step_is_not_done_twice(app: Callsheet, plain: bool) -> None:  #
     job = await (speak_plain if plain else speak).enqueue()
     async with working(app):
         assert await job.result(timeout=60) == [1, 2, 2]
-    assert done == ["voice", "more"]
+    assert log == ["voice", "more"]
 
 
 async def test_a_step_that_breaks_is_not_kept(small: Callsheet) -> None:
@@ -176,7 +176,7 @@ async def test_workspaces_of_killed_workers_are_cleared_away_and_nothing_else(sm
     @small.task
     async def work() -> None: ...
 
-    done, waiting = await work.enqueue(), await work.options(delay="1h").enqueue()
+    done_job, waiting = await work.enqueue(), await work.options(delay="1h").enqueue()
     engine = await small.engine()
     (running,) = await engine.claim(ClaimRequest("another", limit=1))
     root = tmp_path / "root"
@@ -187,7 +187,7 @@ async def test_workspaces_of_killed_workers_are_cleared_away_and_nothing_else(sm
         (folder / "inner").mkdir(parents=True)
     async with working(small, workspaces=root):
         await until(lambda: not lost.exists())
-    assert running.job_id == done.id
+    assert running.job_id == done_job.id
     assert held.exists()
     assert stranger.exists()
     assert foreign.exists()  # a job of some other store

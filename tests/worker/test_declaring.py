@@ -53,7 +53,7 @@ async def narrow(n: int, ratio: float = 1.0) -> None: ...
 
 def test_rich_types_travel_and_come_back_as_they_were() -> None:
     at = dt.datetime(2026, 1, 2, 3, 4, tzinfo=dt.UTC)
-    given = {
+    arguments = {
         "text": "ünï",
         "box": Box(3, ["a"]),
         "model": Model(at=at),
@@ -63,7 +63,7 @@ def test_rich_types_travel_and_come_back_as_they_were() -> None:
         "anything": {"a": [1, None, 2.5]},
     }
     definition = everything.definition
-    assert definition.arguments(definition.payload((), given)) == given
+    assert definition.arguments(definition.payload((), arguments)) == arguments
 
 
 @pytest.mark.parametrize(
@@ -108,9 +108,9 @@ def test_bytes_that_json_cannot_hold_are_refused() -> None:
 
 
 def test_the_error_does_not_show_the_value() -> None:
-    with pytest.raises(InvalidPayload) as caught:
+    with pytest.raises(InvalidPayload) as excinfo:
         narrow.new_job(n="my-secret-password")  # type: ignore[arg-type]
-    assert "secret" not in str(caught.value)
+    assert "secret" not in str(excinfo.value)
 
 
 def test_positional_arguments_are_bound_by_the_signature() -> None:

@@ -105,12 +105,12 @@ async def test_an_outcome_waits_for_longer_than_its_lease(small: Callsheet, monk
     job = await work.enqueue()
     async with working(small, lease=1.0, housekeeping=False) as worker:
         await until(lambda: outage.overdue or (not worker.unsettled and outage.refused["settle"]))
-        tried = outage.refused["settle"]
-        await until(lambda: outage.refused["settle"] > tried + 1 or not worker.unsettled)
+        tries = outage.refused["settle"]
+        await until(lambda: outage.refused["settle"] > tries + 1 or not worker.unsettled)
         outage.on = False
         await until(lambda: not worker.unsettled)
-    ended = await job.get()
-    assert (ended.status, ended.attempt_count, ended.claim_version) == (Status.SUCCEEDED, 1, 1)
+    ended_job = await job.get()
+    assert (ended_job.status, ended_job.attempt_count, ended_job.claim_version) == (Status.SUCCEEDED, 1, 1)
 
 
 async def test_work_that_was_cut_off_goes_back_at_no_cost(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,8 +133,8 @@ async def test_work_that_was_cut_off_goes_back_at_no_cost(small: Callsheet, monk
         await until(lambda: not worker.runs)
         async with Housekeeping(await small.engine()):
             assert await job.result(timeout=60) == "again"
-    ended = await job.get()
-    assert (attempts, ended.attempt_count, ended.lease_losses) == ([1, 1], 1, 0)
+    ended_job = await job.get()
+    assert (attempts, ended_job.attempt_count, ended_job.lease_losses) == ([1, 1], 1, 0)
     assert "waiting" in await events_of(small, job.job_id)
 
 
@@ -153,8 +153,8 @@ async def test_a_worker_that_ends_does_not_wait_for_the_store_beyond_its_leases(
     await until(lambda: outage.refused["settle"])
     worker.stop()
     await until(lambda: outage.overdue or running.done())
-    tried = outage.refused["settle"]
-    await until(lambda: outage.refused["settle"] > tried + 3 or running.done())
+    tries = outage.refused["settle"]
+    await until(lambda: outage.refused["settle"] > tries + 3 or running.done())
     outage.on = False
     await running
     assert (await job.get()).status is Status.RUNNING
@@ -238,8 +238,8 @@ async def test_a_long_job_keeps_its_lease(app: Callsheet) -> None:
     job = await long.enqueue()
     async with working(app, lease=9.0):  # and room for a beat that is six seconds late
         assert await job.result(timeout=60) == "mine"
-    ended = await job.get()
-    assert (ended.claim_version, ended.lease_losses) == (1, 0)
+    ended_job = await job.get()
+    assert (ended_job.claim_version, ended_job.lease_losses) == (1, 0)
 
 
 async def test_readiness_means_that_it_can_claim(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:

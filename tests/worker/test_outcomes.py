@@ -33,21 +33,21 @@ async def test_a_result_comes_back(app: Callsheet) -> None:
 
 
 async def test_an_error_is_retried_and_then_a_dead_letter(app: Callsheet) -> None:
-    tried: list[int] = []
+    tries: list[int] = []
 
     @app.task(max_attempts=3, retry=AT_ONCE)
     async def breaks(ctx: Context) -> None:
-        tried.append(ctx.attempt)
+        tries.append(ctx.attempt)
         raise ValueError("no such thing as luck")
 
     job = await breaks.enqueue()
     async with working(app):
-        with pytest.raises(JobFailed, match="no such thing as luck") as caught:
+        with pytest.raises(JobFailed, match="no such thing as luck") as excinfo:
             await job.result(timeout=60)
-    assert tried == [1, 2, 3]
+    assert tries == [1, 2, 3]
     assert (await job.get()).status is Status.DEAD_LETTER
-    assert caught.value.job_error["code"] == "ValueError"
-    assert "breaks" in str(caught.value.job_error["details"])
+    assert excinfo.value.job_error["code"] == "ValueError"
+    assert "breaks" in str(excinfo.value.job_error["details"])
 
 
 @pytest.mark.parametrize("plain", [False, True], ids=["async", "thread"])
@@ -99,9 +99,9 @@ async def test_retry_fatal_and_snooze_say_what_they_mean(app: Callsheet) -> None
         with pytest.raises(JobFailed, match="the file is gone"):
             await n.result(timeout=60)
     assert snoozed == [1, 1, 1]
-    ended = await n.get()
-    assert (ended.status, ended.attempt_count) == (Status.FAILED, 1)
-    assert json.loads(ended.error or "")["code"] == "missing"
+    job = await n.get()
+    assert (job.status, job.attempt_count) == (Status.FAILED, 1)
+    assert json.loads(job.error or "")["code"] == "missing"
 
 
 async def test_a_payload_that_does_not_fit_the_signature_fails_for_good(app: Callsheet) -> None:

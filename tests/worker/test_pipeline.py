@@ -51,9 +51,9 @@ async def test_each_stage_starts_the_next_with_what_it_takes(app: Callsheet) -> 
         ("tell", {"url": ""}),
     ]
     jobs = await all_jobs(app)
-    assert [found.kind for found in jobs] == ["episode.fetch", "episode.read", "episode.tell"]
+    assert [item.kind for item in jobs] == ["episode.fetch", "episode.read", "episode.tell"]
     assert json.loads(jobs[1].payload) == {"episode_id": "42", "path": "/42.wav", "language": "en"}
-    assert {found.correlation_id for found in jobs[1:]} == {job.job_id}
+    assert {item.correlation_id for item in jobs[1:]} == {job.job_id}
 
 
 async def test_asking_twice_starts_it_once(small: Callsheet) -> None:
@@ -78,7 +78,7 @@ async def test_a_stage_that_fails_starts_nothing(small: Callsheet) -> None:
     job = await pipeline.start(id="1")
     await small.worker().run(burst=True)
     assert (await job.get()).status is Status.FAILED
-    assert [found.kind for found in await all_jobs(small)] == ["short.first"]
+    assert [item.kind for item in await all_jobs(small)] == ["short.first"]
 
 
 async def test_it_can_begin_in_the_middle(small: Callsheet) -> None:
@@ -117,13 +117,13 @@ async def test_what_is_kept_is_recalled_by_the_next_attempt(app: Callsheet) -> N
 
     @app.task(retry=[0])
     async def count(ctx: Context) -> int:
-        done = await ctx.recall("done")
-        seen.append(done)
-        if done is None:
+        remembered_value = await ctx.recall("done")
+        seen.append(remembered_value)
+        if remembered_value is None:
             await ctx.keep("done", {"frames": 1})
             await ctx.keep("done", {"frames": 64})
             raise RuntimeError("once")
-        return int(done["frames"])
+        return int(remembered_value["frames"])
 
     job = await count.enqueue()
     await app.worker().run(burst=True)

@@ -122,8 +122,8 @@ async def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 def alive(mark: str) -> list[Any]:
     """All that was started under this mark, by whomever; multiprocessing keeps one process of its own."""
-    found = [process.info for process in psutil.process_iter(["pid", "environ", "cmdline"])]
-    return [one for one in found if mark in str(one["environ"]) and "resource_tracker" not in str(one["cmdline"])]
+    results = [process.info for process in psutil.process_iter(["pid", "environ", "cmdline"])]
+    return [one for one in results if mark in str(one["environ"]) and "resource_tracker" not in str(one["cmdline"])]
 
 
 def gone(pid: int) -> bool:
@@ -167,7 +167,7 @@ async def test_two_jobs_that_hold_the_interpreter_run_at_once(tasks: Any, tmp_pa
 async def test_a_child_has_all_of_its_context(tasks: Any) -> None:
     job = await tasks.report.options(correlation_id="c1").enqueue(fail_on=1)
     await burst(tasks.app, job)
-    *facts, workspace, made = await job.result(timeout=60)
+    *facts, workspace, result = await job.result(timeout=60)
     assert facts == [job.job_id, "decoding", "25.0", "False", "None", "IllegalMove"]
     assert not Path(workspace).exists()
     engine = await tasks.app.engine()
@@ -175,28 +175,33 @@ async def test_a_child_has_all_of_its_context(tasks: Any) -> None:
     first = ["queued", "running", "stage", "progress", "log", "checkpoint", "checkpoint", "retrying"]
     assert [event.type for event in events] == [*first, "running", "stage", "progress", "log", "done"]
     assert decode(events[4].data) == {"level": "info", "message": "a line", "codec": "h264"}
-    assert decode((await engine.store.checkpoints(job.job_id))["picture"])[0] == made
+    assert decode((await engine.store.checkpoints(job.job_id))["picture"])[0] == result
     asked_for = await engine.store.find(JobQuery(kind="whoami"))
-    assert [(found.correlation_id, found.status) for found in asked_for.jobs] == [("c1", Status.SUCCEEDED)]
+    assert [(item.correlation_id, item.status) for item in asked_for.jobs] == [("c1", Status.SUCCEEDED)]
 
 
 async def test_what_a_function_leaves_behind_is_ended_or_refused(tasks: Any, tmp_path: Path) -> None:
-    path, said = tmp_path / "go", tmp_path / "go.said"
+    path, report_path = tmp_path / "go", tmp_path / "go.said"
     job = await tasks.left_behind.enqueue(path=str(path))
     async with working(tasks.app):
         assert gone(await job.result(timeout=60))
         path.touch()
-        await until(lambda: said.exists() and said.read_text() == "StaleClaim")
+        await until(lambda: report_path.exists() and report_path.read_text() == "StaleClaim")
         assert await (await tasks.whoami.enqueue()).result(timeout=60)
 
 
 async def test_words_of_a_child_keep_their_meaning(tasks: Any) -> None:
     jobs = await tasks.ends.enqueue_many([{"how": how} for how in ("retry", "fatal", "snooze", "not json")])
     await burst(tasks.app, jobs[0])
-    ended, queued, failed = [await job.get() for job in jobs], Status.QUEUED, Status.FAILED
-    codes = [(job.status, decode(job.error or "{}").get("code"), job.attempt_count) for job in ended]
-    assert codes == [(queued, "retry", 1), (failed, "no_voice", 1), (queued, None, 0), (failed, "invalid_result", 1)]
-    assert [job.run_at > job.updated_at + 3_000_000 for job in ended] == [True, False, True, False]
+    ended_jobs, queued_jobs, failed_jobs = [await job.get() for job in jobs], Status.QUEUED, Status.FAILED
+    codes = [(job.status, decode(job.error or "{}").get("code"), job.attempt_count) for job in ended_jobs]
+    assert codes == [
+        (queued_jobs, "retry", 1),
+        (failed_jobs, "no_voice", 1),
+        (queued_jobs, None, 0),
+        (failed_jobs, "invalid_result", 1),
+    ]
+    assert [job.run_at > job.updated_at + 3_000_000 for job in ended_jobs] == [True, False, True, False]
 
 
 async def test_an_exception_keeps_its_name_its_message_and_its_traceback(tasks: Any) -> None:
@@ -207,14 +212,14 @@ async def test_an_exception_keeps_its_name_its_message_and_its_traceback(tasks: 
 
 
 @pytest.mark.parametrize(
-    ("how", "said", "attempts"),
+    ("how", "message", "attempts"),
     [("_exit", "exit code 3", 2), ("exit", "exit code 4", 1), ("kill", "signal 9", 2), ("fork", "exit code 5", 1)],
 )
-async def test_a_child_that_dies_is_tried_again_and_told_of(tasks: Any, how: str, said: str, attempts: int) -> None:
+async def test_a_child_that_dies_is_tried_again_and_told_of(tasks: Any, how: str, message: str, attempts: int) -> None:
     job = await burst(tasks.app, await tasks.ends.enqueue(how=how, max_attempts=attempts))
     assert (job.status, job.attempt_count) == (Status.DEAD_LETTER, attempts)
     assert decode(job.error or "")["code"] == "ProcessDied"
-    assert said in decode(job.error or "")["message"]
+    assert message in decode(job.error or "")["message"]
 
 
 async def test_a_child_that_died_while_it_was_idle_is_replaced(tasks: Any) -> None:

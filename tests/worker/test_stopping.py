@@ -66,18 +66,18 @@ async def test_a_queued_job_is_cancelled_at_once(app: Callsheet) -> None:
 
 
 async def test_a_thread_sees_that_it_is_cancelled(small: Callsheet) -> None:
-    begun = threading.Event()
+    has_begun = threading.Event()
 
     @small.task
     def polite(ctx: Context) -> None:
-        begun.set()
+        has_begun.set()
         while True:
             ctx.raise_if_cancelled()
             time.sleep(0.005)
 
     job = await polite.enqueue()
     async with working(small):
-        await until(begun.is_set)
+        await until(has_begun.is_set)
         await job.cancel("enough")
         with pytest.raises(JobCanceled, match="enough"):
             await job.result(timeout=60)
@@ -146,7 +146,7 @@ async def test_programs_die_with_the_attempt_that_started_them(small: Callsheet,
 
 async def test_a_lost_claim_stops_the_work_and_its_outcome_changes_nothing(app: Callsheet) -> None:
     begun, stopped = asyncio.Event(), asyncio.Event()
-    refused: list[bool] = []
+    refusals: list[bool] = []
 
     @app.task(max_attempts=5)
     async def long(ctx: Context) -> str:
@@ -159,7 +159,7 @@ async def test_a_lost_claim_stops_the_work_and_its_outcome_changes_nothing(app: 
             try:
                 ctx.progress(99)
             except StaleClaim:
-                refused.append(True)
+                refusals.append(True)
             stopped.set()
             raise
         return "by the first"
@@ -172,7 +172,7 @@ async def test_a_lost_claim_stops_the_work_and_its_outcome_changes_nothing(app: 
         at = await engine.store.now() + 60_000
         await engine.store.settle([commands.lose_lease(held, rand=0.0)], now=at)  # another process took it
         await asyncio.wait_for(stopped.wait(), 60)
-        assert refused == [True]
+        assert refusals == [True]
         assert await job.result(timeout=60) == "by the second"
     assert (await job.get()).claim_version == 2
 
@@ -193,8 +193,8 @@ async def test_a_blocked_event_loop_does_not_lose_the_lease(
 
     @app.task
     async def rude(ctx: Context) -> str:
-        begun, before = time.monotonic(), len(beats)
-        while time.monotonic() < begun + 60 and (len(beats) == before or time.monotonic() < begun + 3.5):
+        start, before = time.monotonic(), len(beats)
+        while time.monotonic() < start + 60 and (len(beats) == before or time.monotonic() < start + 3.5):
             time.sleep(0.05)  # noqa: ASYNC251 - that is the point
         renewed = (await engine.get(ctx.job_id)).lease_expires_at or 0
         return "still mine" if renewed > (ctx.job.lease_expires_at or 0) else "run out"
@@ -202,8 +202,8 @@ async def test_a_blocked_event_loop_does_not_lose_the_lease(
     job = await rude.enqueue()
     async with working(app, lease=9.0):
         assert await job.result(timeout=60) == "still mine"
-    ended = await job.get()
-    assert (ended.claim_version, ended.lease_losses) == (1, 0)
+    ended_job = await job.get()
+    assert (ended_job.claim_version, ended_job.lease_losses) == (1, 0)
     assert "the event loop was blocked for" in caplog.text
 
 
@@ -239,20 +239,20 @@ async def test_draining_hands_back_what_has_not_begun_and_costs_no_attempt(app: 
 
 
 async def test_a_hard_stop_hands_back_what_runs(app: Callsheet) -> None:
-    begun = asyncio.Event()
+    has_begun = asyncio.Event()
 
     @app.task
     async def endless(ctx: Context) -> str:
         if ctx.job.claim_version > 1:
             return f"attempt {ctx.attempt}"
-        begun.set()
+        has_begun.set()
         await asyncio.sleep(3600)
         return "?"
 
     job = await endless.enqueue()
     worker = app.worker()
     task = asyncio.create_task(worker.run())
-    await begun.wait()
+    await has_begun.wait()
     worker.stop()
     worker.stop(hard=True)
     await asyncio.wait_for(task, 60)
@@ -263,16 +263,16 @@ async def test_a_hard_stop_hands_back_what_runs(app: Callsheet) -> None:
 
 
 async def test_a_cancelled_worker_hands_back_what_runs(small: Callsheet) -> None:
-    begun = asyncio.Event()
+    has_begun = asyncio.Event()
 
     @small.task
     async def endless() -> None:
-        begun.set()
+        has_begun.set()
         await asyncio.sleep(3600)
 
     job = await endless.enqueue()
     task = asyncio.create_task(small.worker().run())
-    await begun.wait()
+    await has_begun.wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -282,11 +282,11 @@ async def test_a_cancelled_worker_hands_back_what_runs(small: Callsheet) -> None
 async def test_long_jobs_are_not_hoarded(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shift, "STALE_AFTER_S", 3_600.0)  # they come back as soon as it is seen that they are long
     gate = asyncio.Event()
-    started: list[None] = []
+    start_events: list[None] = []
 
     @small.task
     async def long() -> None:
-        started.append(None)
+        start_events.append(None)
         await gate.wait()
 
     @small.task
@@ -295,13 +295,13 @@ async def test_long_jobs_are_not_hoarded(small: Callsheet, monkeypatch: pytest.M
     await quick.enqueue_many([{}] * 300)
     jobs = await long.enqueue_many([{}] * 30)
     async with working(small, concurrency=3) as worker:
-        await until(lambda: len(started) == 3)
+        await until(lambda: len(start_events) == 3)
         engine = await small.engine()
         free = 0
         while free < 27:  # those it held back in advance come back within a moment, for other workers
             free += len(await engine.claim(ClaimRequest("another", ("default",), 100, 600_000)))
             await asyncio.sleep(0.02)
-        assert (free, len(started)) == (27, 3)
+        assert (free, len(start_events)) == (27, 3)
         gate.set()
         await until(lambda: worker.slots_busy == 0)
     assert {(await job.get()).attempt_count for job in jobs} == {1}
@@ -309,11 +309,11 @@ async def test_long_jobs_are_not_hoarded(small: Callsheet, monkeypatch: pytest.M
 
 async def test_a_long_job_that_was_claimed_ahead_is_listed_as_begun(app: Callsheet) -> None:
     gate = asyncio.Event()
-    started: list[str] = []
+    start_events: list[str] = []
 
     @app.task
     async def long(ctx: Context) -> None:
-        started.append(ctx.job_id)
+        start_events.append(ctx.job_id)
         await gate.wait()
 
     @app.task
@@ -329,9 +329,9 @@ async def test_a_long_job_that_was_claimed_ahead_is_listed_as_begun(app: Callshe
         }
 
     async with working(app, concurrency=2):
-        while len(started) < 2 or not {i for i in started if is_ahead(await engine.get(i))} <= await listed():
+        while len(start_events) < 2 or not {i for i in start_events if is_ahead(await engine.get(i))} <= await listed():
             await asyncio.sleep(0.02)
-        waiting = [job async for job in _all(engine) if job.job_id not in started and job.kind == "long"]
+        waiting = [job async for job in _all(engine) if job.job_id not in start_events and job.kind == "long"]
         assert not await listed() & {job.job_id for job in waiting}
         gate.set()
     assert await engine.store.documents(KIND) == []
@@ -367,10 +367,10 @@ async def test_a_job_that_was_lost_once_begins_though_no_slot_is_ever_free(small
     engine = await small.engine()
     jobs = [new_job() for _ in range(5)]
     await engine.enqueue(jobs)
-    begun = BegunJobs(engine.store, "w")
+    begun_job = BegunJobs(engine.store, "w")
     slots = Slots(engine, Options(), deque(), lambda: None, lambda _: None)
-    ahead = Ahead(begun, slots, lambda _: True)
-    for job in await engine.claim(ClaimRequest(begun.owner, limit=5, lease_ms=600_000)):
+    ahead = Ahead(begun_job, slots, lambda _: True)
+    for job in await engine.claim(ClaimRequest(begun_job.owner, limit=5, lease_ms=600_000)):
         ahead.suspects.append((0.0, Run(job, None, cast("Sends", None), float("inf"))))
 
     async def listed() -> set[str]:
@@ -420,7 +420,7 @@ async def test_a_burst_goes_on_while_an_end_on_its_way_may_release_others(
     engine = await small.engine()
     claim, late = engine.claim, asyncio.Event()
     settle, ends = engine.settle, list[Settlement]()
-    asked = 0
+    query = 0
 
     async def noted(settlements: Sequence[Settlement]) -> list[Settled]:
         answers = await settle(settlements)
@@ -430,10 +430,10 @@ async def test_a_burst_goes_on_while_an_end_on_its_way_may_release_others(
     monkeypatch.setattr(engine, "settle", noted)
 
     async def answered_late(request: ClaimRequest) -> list[Job]:
-        nonlocal asked
-        asked += 1
+        nonlocal query
+        query += 1
         jobs = await claim(request)
-        if asked == 2:
+        if query == 2:
             late.set()
             await until(lambda: ends)  # the first, meanwhile
         return jobs

@@ -41,9 +41,9 @@ async def test_a_claim_whose_answer_was_lost_costs_no_attempt(app: Callsheet, mo
     monkeypatch.setattr(store, "claim", unheard)
     async with working(app, lease=1.0):
         assert await job.result(timeout=60) == "done"
-    ended = await job.get()
+    ended_job = await job.get()
     assert len(lost) == 1
-    assert (attempts, ended.attempt_count, ended.lease_losses) == ([1], 1, 0)
+    assert (attempts, ended_job.attempt_count, ended_job.lease_losses) == ([1], 1, 0)
 
 
 async def test_a_claim_that_hangs_for_longer_than_its_lease_costs_no_attempt(
@@ -55,29 +55,29 @@ async def test_a_claim_that_hangs_for_longer_than_its_lease_costs_no_attempt(
 
     job = await once.enqueue()
     engine = await small.engine()
-    claim, lost, broken = engine.store.claim, list[Job](), asyncio.Event()
+    claim, has_lost, has_broken = engine.store.claim, list[Job](), asyncio.Event()
 
     async def hanging(request: ClaimRequest, *, now: int | None = None) -> list[Job]:
         jobs = await claim(request, now=now)
-        if jobs and not lost:
-            lost.extend(jobs)
-            await broken.wait()
+        if jobs and not has_lost:
+            has_lost.extend(jobs)
+            await has_broken.wait()
             raise StoreUnavailable("the connection was silent, and then it broke")
         return jobs
 
     async def is_written_down() -> bool:
-        return bool(lost) and is_within(lost[0], await windows_of(engine.store, "w"))
+        return bool(has_lost) and is_within(has_lost[0], await windows_of(engine.store, "w"))
 
     monkeypatch.setattr(engine.store, "claim", hanging)
     async with working(small, worker_id="w", lease=1.0, housekeeping=False):
         try:
             await until(is_written_down, within(1.0))
-            assert await Housekeeping(engine).reap(now=(lost[0].lease_expires_at or 0) + 1) == 1
+            assert await Housekeeping(engine).reap(now=(has_lost[0].lease_expires_at or 0) + 1) == 1
         finally:
-            broken.set()
+            has_broken.set()
         assert await job.result(timeout=60) == "done"
-    ended = await job.get()
-    assert (ended.attempt_count, ended.lease_losses, ended.claim_version) == (1, 0, 2)
+    ended_job = await job.get()
+    assert (ended_job.attempt_count, ended_job.lease_losses, ended_job.claim_version) == (1, 0, 2)
 
 
 async def test_an_odd_error_of_a_claim_ends_no_worker(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,9 +112,9 @@ async def lose(engine: Engine, worker: str, *, after_ms: int = 0, beats: bool = 
     if beats:
         await engine.heartbeat([job.claim], lease_ms=10_000, now=at + 1)
     assert await Housekeeping(engine).reap(now=at + 10_002) == 1
-    lost = await engine.get(job.job_id)
+    lost_job = await engine.get(job.job_id)
     await engine.cancel(job.job_id)
-    return lost
+    return lost_job
 
 
 async def test_only_claims_of_that_worker_and_that_time_went_unheard(engine: Engine) -> None:
@@ -123,14 +123,14 @@ async def test_only_claims_of_that_worker_and_that_time_went_unheard(engine: Eng
     await unheard.write()
     (window,) = await windows_of(engine.store, "w")
     inside = (window.begin + window.end) // 2 - await engine.store.now()
-    counted = [
+    counts = [
         (await lose(engine, "w", after_ms=inside)).attempt_count,
         (await lose(engine, "w", after_ms=inside, beats=True)).attempt_count,
         (await lose(engine, "w", after_ms=inside - 3_600_000)).attempt_count,
         (await lose(engine, "w", after_ms=3_600_000)).attempt_count,
         (await lose(engine, "v", after_ms=inside)).attempt_count,
     ]
-    assert counted == [0, 1, 1, 1, 1]
+    assert counts == [0, 1, 1, 1, 1]
     assert {job.status for job in (await engine.find(JobQuery())).jobs} == {Status.CANCELED}
 
 

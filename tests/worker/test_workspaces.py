@@ -76,13 +76,13 @@ async def test_a_killed_workers_folder_goes_when_its_job_has_ended_while_a_worke
 
     job = await work.enqueue()
     engine = await small.engine()
-    (claimed,) = await engine.claim(ClaimRequest("killed", limit=1))
-    folder = folder_of_a_killed_process(tmp_path / "root", claimed.claim)
+    (claimed_job,) = await engine.claim(ClaimRequest("killed", limit=1))
+    folder = folder_of_a_killed_process(tmp_path / "root", claimed_job.claim)
     beside = folder_of_a_killed_process(tmp_path / "root", Claim(new_id(), 1))
     async with working(small, workspaces=tmp_path / "root"):
         await until(lambda: not beside.exists())
         assert folder.exists(), "its claim still holds"
-        await engine.cancel(job.id, now=claimed.lease_expires_at)
+        await engine.cancel(job.id, now=claimed_job.lease_expires_at)
         await until(lambda: not folder.exists())
 
 
@@ -147,10 +147,10 @@ async def test_the_next_attempt_removes_what_a_killed_one_has_left_and_nothing_o
 async def test_a_folder_without_a_lock_of_an_unknown_job_is_left_for_a_day(tmp_path: Path) -> None:
     path = tmp_path / f"{new_id()}.1"
     (path / "inner").mkdir(parents=True)
-    changed = path.stat().st_mtime
-    assert await sweep(tmp_path, None, now_s=changed + ORPHAN_S - 1) == 0
+    changes = path.stat().st_mtime
+    assert await sweep(tmp_path, None, now_s=changes + ORPHAN_S - 1) == 0
     assert path.exists()
-    assert await sweep(tmp_path, None, now_s=changed + ORPHAN_S) == 1
+    assert await sweep(tmp_path, None, now_s=changes + ORPHAN_S) == 1
     assert list(tmp_path.iterdir()) == []
 
 

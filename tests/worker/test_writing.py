@@ -75,32 +75,32 @@ async def test_a_second_batch_goes_beside_the_first_when_it_is_half_full(
 
 
 async def test_the_writes_of_a_run_go_one_after_another(small: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
-    reported = asyncio.Event()
+    has_reported = asyncio.Event()
 
     @small.task
     async def tell(ctx: Context) -> None:
         ctx.stage("first")
         ctx.progress(10)
         ctx.log("a word")
-        reported.set()
+        has_reported.set()
 
     @small.task
     async def work() -> None:
         pass
 
-    told = await tell.enqueue()
+    job = await tell.enqueue()
     door = Door(monkeypatch)
     async with door.worker(small):
-        await reported.wait()
+        await has_reported.wait()
         while not door.inside:
             await asyncio.sleep(0.001)
         await work.enqueue_many([{}] * MANY)  # enough for a second batch, which must not have more of that run
         while len(door.inside) < 2:
             await asyncio.sleep(0.001)
-        assert [s.job_id == told.id for batch in door.inside for s in batch].count(True) == 1
+        assert [s.job_id == job.id for batch in door.inside for s in batch].count(True) == 1
         door.open.set()
-        await told.result()
-    kinds = [s.event.type for batch in door.passed for s in batch if s.job_id == told.id and s.event is not None]
+        await job.result()
+    kinds = [s.event.type for batch in door.passed for s in batch if s.job_id == job.id and s.event is not None]
     assert kinds == ["stage", "progress", "log", "done"]
 
 
@@ -122,8 +122,8 @@ async def test_an_error_that_is_not_about_a_settlement_ends_no_job(
     jobs = await work.enqueue_many([{"n": n} for n in range(3)])
     monkeypatch.setattr(Engine, "settle", breaks)
     await small.worker(housekeeping=False).run(burst=True)
-    ended = [await job.get() for job in jobs]
-    assert [(job.status, job.result, job.attempt_count) for job in ended] == [
+    ended_jobs = [await job.get() for job in jobs]
+    assert [(job.status, job.result, job.attempt_count) for job in ended_jobs] == [
         (Status.SUCCEEDED, str(n), 1) for n in range(3)
     ]
 

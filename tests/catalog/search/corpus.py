@@ -105,7 +105,7 @@ def segments_of(corpus: Corpus, lines: list[Line]) -> Iterator[tuple[NewSegment,
             words.append(f"${value}")
             entities.append(NewEntity(f"{segment_id}-1", segment_id, "number", value, value))
         text = " ".join(words).capitalize()
-        hashed = hashlib.sha256(text.casefold().encode()).hexdigest()
+        digest = hashlib.sha256(text.casefold().encode()).hexdigest()
         box = Box(chance.randrange(1800), chance.randrange(1000), 100, 40)
         confidence = round(chance.uniform(0.6, 1), 3)
         start = i * 700
@@ -115,7 +115,7 @@ def segments_of(corpus: Corpus, lines: list[Line]) -> Iterator[tuple[NewSegment,
             start + 900,
             text,
             text.casefold(),
-            hashed,
+            digest,
             confidence,
             box,
             chance.choice(LANGUAGES),

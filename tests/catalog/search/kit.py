@@ -16,11 +16,13 @@ Row = tuple[NewSegment, list[NewEntity]]
 def row(i: int, text: str, *, entities: tuple[tuple[str, str], ...] = (), **more: Any) -> Row:
     """A segment one second long that begins with the second of its number."""
     segment_id = f"s{i:03}"
-    hashed = hashlib.sha256(text.casefold().encode()).hexdigest()
+    digest = hashlib.sha256(text.casefold().encode()).hexdigest()
     box = Box(10 + i, 20, 300, 40)
-    new = NewSegment(segment_id, 1000 * i, 1000 * (i + 1), text, text.casefold(), hashed, 0.9, box, "en", True)
-    found = [NewEntity(f"{segment_id}e{n}", segment_id, kind, v, v.casefold()) for n, (kind, v) in enumerate(entities)]
-    return new._replace(**more), found
+    new = NewSegment(segment_id, 1000 * i, 1000 * (i + 1), text, text.casefold(), digest, 0.9, box, "en", True)
+    results = [
+        NewEntity(f"{segment_id}e{n}", segment_id, kind, v, v.casefold()) for n, (kind, v) in enumerate(entities)
+    ]
+    return new._replace(**more), results
 
 
 async def fill(catalog: Catalog, number: int, *lines: str | Row, owner: str = "ann", team: str | None = None) -> str:

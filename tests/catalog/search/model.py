@@ -29,17 +29,17 @@ class Entry(NamedTuple):
 
 def expected(entries: Sequence[Entry], query: Query, reader: Reader) -> list[str]:
     """The segments that fit, in order."""
-    asked = parse(query)
-    if asked is None:
+    parsed_query = parse(query)
+    if parsed_query is None:
         return []
-    ranked = []
+    ranking = []
     for entry in entries:
         if _may(entry, reader) and _passes(entry, query):
-            tiers = _tiers(entry.segment.text, asked.clauses)
+            tiers = _tiers(entry.segment.text, parsed_query.clauses)
             if tiers is not None:
                 place = (-entry.video, entry.segment.t_start, entry.segment.segment_id)
-                ranked.append((max(tiers, default=0), *place))
-    return [str(rank[-1]) for rank in sorted(ranked)]
+                ranking.append((max(tiers, default=0), *place))
+    return [str(rank[-1]) for rank in sorted(ranking)]
 
 
 def _may(entry: Entry, reader: Reader) -> bool:
@@ -67,10 +67,10 @@ _alike = functools.cache(look_alike)
 
 
 def _tiers(text: str, clauses: Sequence[Clause]) -> list[int] | None:
-    found = _tokens(text)
+    result = _tokens(text)
     tiers = []
     for clause in clauses:
-        tier = min((_at(found, clause, place) for place in {token.place for token in found}), default=NEVER)
+        tier = min((_at(result, clause, place) for place in {token.place for token in result}), default=NEVER)
         if clause.is_excluded:
             if tier < NEVER:
                 return None

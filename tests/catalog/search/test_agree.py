@@ -119,17 +119,17 @@ async def test_both_databases_and_the_rules_give_the_same_hits_in_the_same_order
 
 async def _compare(catalogs: list[Catalog], query: Query, reader: Reader, fitting: list[str], limit: int) -> None:
     """The first page, and the second where there is one."""
-    told = f"CALLSHEET_SEED={SEED}: {query} {reader}"
+    case = f"CALLSHEET_SEED={SEED}: {query} {reader}"
     start = 0
     for _ in range(2):
         answers = [await catalog.search(query, reader) for catalog in catalogs]
-        found = answers[0]
-        assert found == answers[1], told
-        assert [hit.segment_id for hit in found.hits] == fitting[start : start + query.limit], told
-        assert (found.total, found.total_is_exact) == (min(len(fitting), limit), len(fitting) <= limit), told
-        assert all(hit.marks for hit in found.hits) or not query.text, told
+        result = answers[0]
+        assert result == answers[1], case
+        assert [hit.segment_id for hit in result.hits] == fitting[start : start + query.limit], case
+        assert (result.total, result.total_is_exact) == (min(len(fitting), limit), len(fitting) <= limit), case
+        assert all(hit.marks for hit in result.hits) or not query.text, case
         start += query.limit
-        assert (found.cursor is not None) == (len(fitting) > start), told
-        if found.cursor is None:
+        assert (result.cursor is not None) == (len(fitting) > start), case
+        if result.cursor is None:
             return
-        query = query._replace(cursor=found.cursor)
+        query = query._replace(cursor=result.cursor)

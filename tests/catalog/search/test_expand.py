@@ -46,17 +46,17 @@ def test_a_frequent_beginning_is_taken_for_its_most_frequent_words_only() -> Non
     terms = Terms()
     terms.apply(1, [(f"pre{i:04}", i) for i in range(1, 1000)])
     terms.newest = 3
-    found = tiers("pre", terms)[3]
+    words = tiers("pre", terms)[3]
     assert expand(Part("pre", 0, "word"), terms).is_cut
-    assert found == tuple(f"pre{i:04}" for i in range(999, 999 - MOST["prefix"], -1))
+    assert words == tuple(f"pre{i:04}" for i in range(999, 999 - MOST["prefix"], -1))
 
 
 def test_a_frequent_word_is_taken_for_its_rare_misreadings_rather_than_for_other_frequent_words() -> None:
     terms = Terms()
     terms.newest = MOST_ROWS
     terms.apply(1, [("where", 900_000), ("there", 800_000), ("thene", 3), ("therc", 2), ("ehere", 400_000)])
-    found = expand(Part("there", 0, "word"), terms)
-    assert (found.tiers[2], found.is_cut) == (("therc", "thene"), True)
+    words = expand(Part("there", 0, "word"), terms)
+    assert (words.tiers[2], words.is_cut) == (("therc", "thene"), True)
 
 
 def test_a_word_that_left_the_catalogue_is_not_taken() -> None:
@@ -75,9 +75,9 @@ def neighbours(word: str) -> set[str]:
     """All words one letter away or with two neighbours swapped, made the long way."""
     letters = "abcd"
     cut = [(word[:i], word[i:]) for i in range(len(word) + 1)]
-    made = {a + b[1:] for a, b in cut if b} | {a + c + b for a, b in cut for c in letters}
-    made |= {a + c + b[1:] for a, b in cut if b for c in letters}
-    return made | {a + b[1] + b[0] + b[2:] for a, b in cut if len(b) > 1}
+    one_edit_away = {a + b[1:] for a, b in cut if b} | {a + c + b for a, b in cut for c in letters}
+    one_edit_away |= {a + c + b[1:] for a, b in cut if b for c in letters}
+    return one_edit_away | {a + b[1] + b[0] + b[2:] for a, b in cut if len(b) > 1}
 
 
 def test_the_halves_lose_no_word_that_is_one_letter_away() -> None:
@@ -85,6 +85,6 @@ def test_the_halves_lose_no_word_that_is_one_letter_away() -> None:
     vocabulary = sorted({"".join(chance.choices("abcd", k=chance.randint(1, 8))) for _ in range(20_000)})
     terms = listed(*vocabulary)
     for word in ["".join(chance.choices("abcd", k=chance.randint(4, 8))) for _ in range(300)]:
-        found = tiers(word, terms)
+        words = tiers(word, terms)
         near = {other for other in neighbours(word) & set(vocabulary) if look_alike(other) != look_alike(word)}
-        assert set(found[2]) == near - {word}, word
+        assert set(words[2]) == near - {word}, word

@@ -39,12 +39,12 @@ async def test_frequencies_stay_right_through_inserts_replacements_and_deletions
         await fill(catalog, number, *lines, owner=owner)
         present[number] = (owner, lines)
     for reader in (SERVICE, Reader("ann"), Reader("bob")):
-        counted: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for owner, lines in present.values():
             if reader.sees_all or reader.owner_id == owner:
                 for line in lines:
-                    counted.update({token.term for token in tokens(normal(line))})
-        assert await frequencies(catalog, reader) == dict(counted)
+                    counts.update({token.term for token in tokens(normal(line))})
+        assert await frequencies(catalog, reader) == dict(counts)
 
 
 async def test_a_replaced_text_is_found_and_the_old_one_is_not(catalog: Catalog) -> None:

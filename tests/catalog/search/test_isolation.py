@@ -39,20 +39,20 @@ async def test_who_has_no_name_and_no_team_finds_nothing(shared: Catalog) -> Non
 
 async def test_a_word_of_others_is_not_told_by_what_a_word_was_taken_for(shared: Catalog) -> None:
     for text in ("secrettwe", "secret", '"secrettwo"'):
-        found = await ask(shared, text, ANN)
-        told = {word for words in found.expanded.values() for word in words}
-        assert told <= {"secretone", "secretsix"}, text
+        hits = await ask(shared, text, ANN)
+        expanded_words = {word for words in hits.expanded.values() for word in words}
+        assert expanded_words <= {"secretone", "secretsix"}, text
 
 
 async def test_a_word_of_others_is_not_told_beside_a_word_of_ours(shared: Catalog) -> None:
-    found = await ask(shared, "common secrettwe secretxne", ANN)
-    assert not {"secrettwo", "secretten"} & {word for words in found.expanded.values() for word in words}
-    assert (found.total, found.hits) == (0, ())
+    hits = await ask(shared, "common secrettwe secretxne", ANN)
+    assert not {"secrettwo", "secretten"} & {word for words in hits.expanded.values() for word in words}
+    assert (hits.total, hits.hits) == (0, ())
 
 
 async def test_counts_are_of_what_the_reader_may_see(shared: Catalog) -> None:
-    found = await ask(shared, "common", ANN)
-    assert (found.total, sorted(found.per_video.values())) == (2, [1, 1])
+    hits = await ask(shared, "common", ANN)
+    assert (hits.total, sorted(hits.per_video.values())) == (2, [1, 1])
 
 
 async def test_naming_a_video_of_others_shows_nothing_of_it(shared: Catalog) -> None:

@@ -15,15 +15,15 @@ from callsheet.kernel.errors import InvalidInput
 
 def read(text: str, mode: str = "fuzzy") -> list[tuple[str, ...]]:
     """Each clause as its terms, with `-` first where it is excluded."""
-    asked = parse(Query(text, mode))
-    assert asked is not None
-    return [(*["-"] * clause.is_excluded, *(part.term for part in clause.parts)) for clause in asked.clauses]
+    parsed_query = parse(Query(text, mode))
+    assert parsed_query is not None
+    return [(*["-"] * clause.is_excluded, *(part.term for part in clause.parts)) for clause in parsed_query.clauses]
 
 
 def fits(text: str, mode: str = "fuzzy") -> list[str]:
-    asked = parse(Query(text, mode))
-    assert asked is not None
-    return [part.fit for clause in asked.clauses for part in clause.parts]
+    parsed_query = parse(Query(text, mode))
+    assert parsed_query is not None
+    return [part.fit for clause in parsed_query.clauses for part in clause.parts]
 
 
 @pytest.mark.parametrize(
@@ -76,8 +76,8 @@ def test_no_text_is_a_syntax_error(text: str, mode: str) -> None:
 def test_no_mixture_of_operators_is_a_syntax_error(pieces: list[str]) -> None:
     text = "".join(pieces)[:MAX_CHARACTERS]
     with allowed_to_be_long():
-        asked = parse(Query(text, language="en"))
-        assert asked is None or all(part.term for clause in asked.clauses for part in clause.parts)
+        parsed_query = parse(Query(text, language="en"))
+        assert parsed_query is None or all(part.term for clause in parsed_query.clauses for part in clause.parts)
 
 
 @pytest.mark.parametrize(

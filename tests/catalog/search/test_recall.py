@@ -25,9 +25,9 @@ class Score(NamedTuple):
     precision: float
 
 
-async def _score(catalog: Catalog, mode: str, truth: dict[str, set[str]], asked: list[str]) -> Score:
-    found = right = wanted = 0
-    for word in asked:
+async def _score(catalog: Catalog, mode: str, truth: dict[str, set[str]], queries: list[str]) -> Score:
+    result = right = wanted_count = 0
+    for word in queries:
         hits: set[str] = set()
         cursor = None
         while True:
@@ -36,10 +36,10 @@ async def _score(catalog: Catalog, mode: str, truth: dict[str, set[str]], asked:
             cursor = page.cursor
             if cursor is None:
                 break
-        found += len(hits)
+        result += len(hits)
         right += len(hits & truth[word])
-        wanted += len(truth[word])
-    return Score(right / wanted, right / max(found, 1))
+        wanted_count += len(truth[word])
+    return Score(right / wanted_count, right / max(result, 1))
 
 
 async def test_misread_words_are_found() -> None:
@@ -57,9 +57,9 @@ async def test_misread_words_are_found() -> None:
                 for word in line.clean:
                     truth[word].add(segment.segment_id)
         rare = sorted(word for word, at in truth.items() if len(at) <= MOST and len(word) > 3)
-        asked = random.Random(5).sample(rare, min(QUERIES, len(rare)))
-        fuzzy = await _score(catalog, "fuzzy", truth, asked)
-        exact = await _score(catalog, "exact", truth, asked)
+        request = random.Random(5).sample(rare, min(QUERIES, len(rare)))
+        fuzzy = await _score(catalog, "fuzzy", truth, request)
+        exact = await _score(catalog, "exact", truth, request)
     finally:
         await catalog.close()
     assert exact.recall < 0.85, f"{exact}: the noise is gone, and this test would prove nothing"

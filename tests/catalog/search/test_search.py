@@ -13,12 +13,12 @@ from tests.catalog.search.kit import ask, fill, marked, row, texts
 
 async def test_exact_words_stand_before_misread_ones_before_typing_errors_before_longer_words(catalog: Catalog) -> None:
     await fill(catalog, 1, "hello2day", "hallo", "he11o", "hello", "yellow")
-    found = await ask(catalog, "hello")
-    assert [hit.text for hit in found.hits] == ["hello", "he11o", "hallo", "hello2day"]
-    assert [marked(hit)[0][1] for hit in found.hits] == ["exact", "folded", "fuzzy", "prefix"]
-    assert [hit.score for hit in found.hits] == sorted((hit.score for hit in found.hits), reverse=True)
-    assert (found.total, found.total_is_exact, found.cursor) == (4, True, None)
-    assert found.expanded == {"hello": ("hello", "he11o", "hallo", "hello2day")}
+    hits = await ask(catalog, "hello")
+    assert [hit.text for hit in hits.hits] == ["hello", "he11o", "hallo", "hello2day"]
+    assert [marked(hit)[0][1] for hit in hits.hits] == ["exact", "folded", "fuzzy", "prefix"]
+    assert [hit.score for hit in hits.hits] == sorted((hit.score for hit in hits.hits), reverse=True)
+    assert (hits.total, hits.total_is_exact, hits.cursor) == (4, True, None)
+    assert hits.expanded == {"hello": ("hello", "he11o", "hallo", "hello2day")}
 
 
 async def test_of_equal_hits_the_newer_video_comes_first_then_the_earlier_time(catalog: Catalog) -> None:
@@ -39,14 +39,14 @@ async def test_a_phrase_is_words_side_by_side(catalog: Catalog) -> None:
     await fill(catalog, 1, "the quick brown fox", "brown quick", "quick, brown!", "quick red brown", "quick", "brown")
     assert await texts(catalog, '"quick brown"') == ["the quick brown fox", "quick, brown!"]
     assert await texts(catalog, '"brown quick"') == ["brown quick"]
-    found = await ask(catalog, '"quick brown fox"')
-    assert marked(found.hits[0]) == [("quick brown fox", "exact")]
+    hits = await ask(catalog, '"quick brown fox"')
+    assert marked(hits.hits[0]) == [("quick brown fox", "exact")]
 
 
 async def test_a_phrase_forgives_a_reading_error_in_the_middle(catalog: Catalog) -> None:
     await fill(catalog, 1, "the qu1ck brovn fox")
-    found = await ask(catalog, '"the quick brown fox"')
-    assert marked(found.hits[0]) == [("the qu1ck brovn fox", "fuzzy")]
+    hits = await ask(catalog, '"the quick brown fox"')
+    assert marked(hits.hits[0]) == [("the qu1ck brovn fox", "fuzzy")]
     assert await texts(catalog, '"the quick brown fox"', mode="exact") == []
 
 
@@ -57,8 +57,8 @@ async def test_exact_mode_forgives_nothing(catalog: Catalog) -> None:
 
 async def test_substring_mode_finds_parts_of_words_and_codes(catalog: Catalog) -> None:
     await fill(catalog, 1, "plate B-MW1234", "order XMW1239", "nothing 9")
-    found = await ask(catalog, "mw12", mode="substring")
-    assert [marked(hit) for hit in found.hits] == [[("MW12", "substring")], [("MW12", "substring")]]
+    hits = await ask(catalog, "mw12", mode="substring")
+    assert [marked(hit) for hit in hits.hits] == [[("MW12", "substring")], [("MW12", "substring")]]
     assert await texts(catalog, "b-mw12", mode="substring") == ["plate B-MW1234"]
     assert await texts(catalog, "thin", mode="substring") == ["nothing 9"]
     assert await texts(catalog, "9", mode="substring") == ["nothing 9"]
@@ -156,9 +156,9 @@ async def test_a_cursor_of_another_query_or_a_damaged_one_is_refused(catalog: Ca
 async def test_many_hits_are_counted_up_to_a_limit(catalog: Catalog) -> None:
     for number in range(3):
         await fill(catalog, number, *[f"word {i}" for i in range(400)], "wordy")
-    found = await ask(catalog, "word")
-    assert (found.total, found.total_is_exact) == (1000, False)
-    assert list(found.per_video.values()) == [400]
+    hits = await ask(catalog, "word")
+    assert (hits.total, hits.total_is_exact) == (1000, False)
+    assert list(hits.per_video.values()) == [400]
     narrowed = await ask(catalog, "word -7", min_confidence=0.5)
     assert (narrowed.total, narrowed.total_is_exact) == (1000, False)
     rare = await ask(catalog, "wordy", mode="exact")
@@ -195,6 +195,6 @@ async def test_suggestions_go_on_with_the_last_word_most_frequent_first(catalog:
 async def test_searches_at_the_same_time_do_not_disturb_one_another(catalog: Catalog) -> None:
     for number in range(4):
         await fill(catalog, number, *[f"word{number} common" for _ in range(5)])
-    asked = [f"word{i % 4}" for i in range(24)]
-    found = await asyncio.gather(*(texts(catalog, text, mode="exact") for text in asked))
-    assert found == [[f"{text} common"] * 5 for text in asked]
+    request = [f"word{i % 4}" for i in range(24)]
+    results = await asyncio.gather(*(texts(catalog, text, mode="exact") for text in request))
+    assert results == [[f"{text} common"] * 5 for text in request]

@@ -15,7 +15,7 @@ def terms(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected_texts"),
     [
         ("Hello, World!", ["hello", "world"]),
         ("@My_Name #tag", ["@my_name", "my", "name", "#tag", "tag"]),
@@ -32,8 +32,8 @@ def terms(text: str) -> list[str]:
         ("हिन्दी नमस्ते", ["हिन्दी", "नमस्ते"]),
     ],
 )
-def test_a_text_is_split_into_words_that_people_look_for(text: str, found: list[str]) -> None:
-    assert terms(text) == found
+def test_a_text_is_split_into_words_that_people_look_for(text: str, expected_texts: list[str]) -> None:
+    assert terms(text) == expected_texts
 
 
 def test_words_at_one_place_count_as_one_step() -> None:

@@ -52,25 +52,25 @@ class Studio:
         return str(answer.json()["jobId"])
 
     async def job(self, job_id: str) -> dict[str, Any]:
-        found: dict[str, Any] = (await self.live.client.get(f"/api/jobs/{job_id}")).json()
-        return found
+        body: dict[str, Any] = (await self.live.client.get(f"/api/jobs/{job_id}")).json()
+        return body
 
     async def events(self, job_id: str) -> AsyncIterator[tuple[str, dict[str, Any]]]:
         async with self.live.client.stream("GET", f"/api/jobs/{job_id}/events", timeout=60) as answer:
-            async for found in frames(answer):
-                yield found.event, found.data
+            async for item in frames(answer):
+                yield item.event, item.data
 
 
 @pytest.fixture
 async def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Studio]:
     monkeypatch.setenv("CALLSHEET_MEDIA_ROOT", str(tmp_path / "media"))
-    url, kept = stores.fresh_url("sqlite"), f"file://{tmp_path}/objects"
+    url, folder = stores.fresh_url("sqlite"), f"file://{tmp_path}/objects"
     app = Callsheet(url)
-    app.objects_url = kept
+    app.objects_url = folder
     add_tasks(app)
     await app.migrate()
     routers = [routes.router, files.router, objects.router]
-    async with app, serving(url, routers=routers, objects_url=kept) as live, working(app, grace=5.0) as worker:
+    async with app, serving(url, routers=routers, objects_url=folder) as live, working(app, grace=5.0) as worker:
         yield Studio(live, Folders(), worker)
 
 
@@ -113,18 +113,18 @@ async def test_a_render_is_cancelled_cleanly_and_its_steps_are_taken_over(studio
     async for event, data in studio.events(job_id):
         if event == "step-status" and data["step"] == "Rendering":
             assert studio.folders.remove_old(time.time() + 99 * 3600) == 0, "the attempt holds them"
-            assert [found.name for found in (studio.folders.root / "temp" / job_id).iterdir()] == ["1"]
+            assert [item.name for item in (studio.folders.root / "temp" / job_id).iterdir()] == ["1"]
             answer = await studio.live.client.post(f"/api/jobs/{job_id}/cancel")
             assert answer.json()["cleanupScheduled"]
     assert event == "job-cancelled"
     assert not studio.folders.exists(job_id)
     here = str(studio.folders.root)
     assert not [p for p in psutil.process_iter(["cmdline"]) if here in " ".join(p.info["cmdline"] or ())]
-    ended = await studio.job(job_id)
-    assert (ended["status"], ended["endedUtc"]) == ("Canceled", ended["canceledUtc"])
-    assert (ended["canResume"], ended["lastCompletedStep"]) == (True, "Visuals")
+    job = await studio.job(job_id)
+    assert (job["status"], job["endedUtc"]) == ("Canceled", job["canceledUtc"])
+    assert (job["canResume"], job["lastCompletedStep"]) == (True, "Visuals")
     again = (await studio.live.client.post(f"/api/jobs/{job_id}/resume")).json()
-    event, data = [told async for told in studio.events(again["jobId"])][-1]
+    event, data = [job_events async for job_events in studio.events(again["jobId"])][-1]
     assert event == "job-completed", data
     assert data["output"]["ran"] == []  # each step ran once, in the job that was cancelled
 
@@ -140,7 +140,7 @@ async def test_a_render_is_cancelled_cleanly_and_its_steps_are_taken_over(studio
 )
 async def test_what_cannot_be_made_is_told_at_once(studio: Studio, script: str, code: str) -> None:
     job_id = await studio.create(script)
-    event, data = [told async for told in studio.events(job_id)][-1]
+    event, data = [job_events async for job_events in studio.events(job_id)][-1]
     assert event == "job-failed"
     assert data["errors"][0]["code"] in (code, "llm_not_configured", "chat_not_configured"), json.dumps(data)
     assert not studio.folders.exists(job_id)

@@ -42,15 +42,15 @@ def test_terminal_is_terminal(end: str) -> None:
         "dead_letter": lambda: commands.dead_letter(job, JobError("e", "m")),
         "cancel": lambda: commands.cancel(job),
     }[end]()
-    ended = applied(job, settlement, job.event_ms + 5)
-    assert ended.status.terminal
+    ended_job = applied(job, settlement, job.event_ms + 5)
+    assert ended_job.status.terminal
     attempts: list[Callable[[], object]] = [
-        lambda: commands.start(ended),
-        lambda: commands.succeed(ended),
-        lambda: commands.fail(ended, JobError("e", "m"), rand=0),
-        lambda: commands.cancel(ended),
-        lambda: commands.requeue(ended),
-        lambda: commands.progress(ended, 50),
+        lambda: commands.start(ended_job),
+        lambda: commands.succeed(ended_job),
+        lambda: commands.fail(ended_job, JobError("e", "m"), rand=0),
+        lambda: commands.cancel(ended_job),
+        lambda: commands.requeue(ended_job),
+        lambda: commands.progress(ended_job, 50),
     ]
     for again in attempts:
         with pytest.raises(IllegalMove):
@@ -75,10 +75,10 @@ def test_the_time_of_the_end_is_that_of_its_kind() -> None:
         (commands.cancel(job), "canceledUtc"),
         (commands.dead_letter(job, JobError("e", "m")), None),
     ):
-        ended = applied(job, settlement, job.event_ms + 7)
-        assert timeline_faults(ended) == []
-        body = job_body(ended, None)
-        assert body["endedUtc"] == utc(ended.ended_at or 0)
+        ended_job = applied(job, settlement, job.event_ms + 7)
+        assert timeline_faults(ended_job) == []
+        body = job_body(ended_job, None)
+        assert body["endedUtc"] == utc(ended_job.ended_at or 0)
         for other in ("completedUtc", "canceledUtc"):
             assert body[other] == (body["endedUtc"] if other == name else None)
         assert body["createdUtc"] <= body["queuedUtc"] <= body["startedUtc"] <= body["endedUtc"]
@@ -101,13 +101,13 @@ def test_the_last_completed_step_has_all_before_it(kept: tuple[str, ...], last: 
 
 
 def test_only_what_ended_badly_with_something_kept_can_be_resumed() -> None:
-    found = {(status, last): can_resume(_in(status), last) for status in Status for last in (None, "Script", "Voice")}
-    assert {status for (status, last), can in found.items() if can} == {
+    results = {(status, last): can_resume(_in(status), last) for status in Status for last in (None, "Script", "Voice")}
+    assert {status for (status, last), can in results.items() if can} == {
         Status.FAILED,
         Status.DEAD_LETTER,
         Status.CANCELED,
     }
-    assert not any(can for (_, last), can in found.items() if last is None)
+    assert not any(can for (_, last), can in results.items() if last is None)
     assert {step.lower() for step in STEPS} == RESUMABLE_STAGES
 
 

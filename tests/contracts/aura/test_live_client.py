@@ -47,13 +47,13 @@ def test_progress_never_falls_whatever_the_order() -> None:
     for seed in range(20):
         random.Random(seed).shuffle(reports)
         state = LiveState()
-        shown: list[float] = []
+        percents: list[float] = []
         for percent in reports:
             taken = state.merge(_event("step-progress", step="Rendering", phase="render", progressPct=percent))
-            assert taken is (percent >= max([0, *shown]))
-            shown.append(state.percent)
-        assert shown == sorted(shown)
-        assert shown[-1] == 100
+            assert taken is (percent >= max([0, *percents]))
+            percents.append(state.percent)
+        assert percents == sorted(percents)
+        assert percents[-1] == 100
         assert state.rejected > 0
 
 
@@ -84,13 +84,13 @@ async def _followed(url: str, job_id: str, pauses: list[float], key: str = ADMIN
 
 
 async def test_two_hundred_cuts_lose_and_double_nothing(live: Live, url: str) -> None:
-    wanted = 200 if url.startswith("sqlite") else 30
+    limit_ms = 200 if url.startswith("sqlite") else 30
     job = await running(live)
     pauses: list[float] = []
     async with before(live.url, anywhere(7, 4_000)) as proxy:
         following = asyncio.create_task(_followed(proxy.url, job.job_id, pauses))
         n = 0
-        while proxy.cuts < wanted and not following.done():
+        while proxy.cuts < limit_ms and not following.done():
             n += 1
             await live.engine.settle(
                 [commands.note(job, NewEvent("warning", "Voice", json.dumps({"message": str(n)})))]
@@ -99,10 +99,10 @@ async def test_two_hundred_cuts_lose_and_double_nothing(live: Live, url: str) ->
         await live.engine.settle([commands.succeed(job)])
         proxy.budget = lambda: None
         proxy.cut_all()
-        got = await asyncio.wait_for(following, 60)
-    assert [e.data["message"] for e in got if e.type == "warning"] == [str(m) for m in range(1, n + 1)]
-    assert got[-1].type == "job-completed"
-    assert len({e.id for e in got}) == len(got)
+        outcome = await asyncio.wait_for(following, 60)
+    assert [e.data["message"] for e in outcome if e.type == "warning"] == [str(m) for m in range(1, n + 1)]
+    assert outcome[-1].type == "job-completed"
+    assert len({e.id for e in outcome}) == len(outcome)
     assert set(pauses) <= {1.0, 2.0, 4.0, 8.0, 16.0}
 
 
@@ -121,10 +121,10 @@ async def test_a_connection_without_a_keepalive_is_lost(monkeypatch: pytest.Monk
     first = b'id: 1-5\nevent: warning\ndata: {"message":"one"}\n\n'
     pauses: list[float] = []
     async with scripted(stream(first, hang=True), stream(b": keepalive\n\n", hang=True), stream(end)) as server:
-        got = await asyncio.wait_for(_followed(server.url, "j", pauses), 30)  # less than that patience
-    assert [event.type for event in got] == ["warning", "job-completed"]
+        outcome = await asyncio.wait_for(_followed(server.url, "j", pauses), 30)  # less than that patience
+    assert [event.type for event in outcome] == ["warning", "job-completed"]
     assert pauses == [1, 2]
-    assert [parse_qs(urlsplit(asked.path).query).get("lastEventId") for asked in server.asked] == [
+    assert [parse_qs(urlsplit(request.path).query).get("lastEventId") for request in server.asked] == [
         None,
         ["1-5"],
         ["1-5"],

@@ -50,12 +50,12 @@ async def in_stages(live: Live, job: Job, *names: str) -> Job:
 async def test_a_stage_is_completed_by_the_next_one_and_by_success(live: Live) -> None:
     job = await in_stages(live, await running(live), "Brief", "Timeline", "Timeline", "Encode")
     await live.engine.settle([commands.succeed(job)])
-    got = await read(live, job.job_id)
+    frames = await read(live, job.job_id)
     pairs = [
         (name, status) for name in ("Brief", "Timeline", "Timeline", "Encode") for status in ("started", "completed")
     ]
-    assert steps_of(got) == pairs
-    assert [f.event for f in got[-3:]] == ["step-status", "job-status", "job-completed"]
+    assert steps_of(frames) == pairs
+    assert [f.event for f in frames[-3:]] == ["step-status", "job-status", "job-completed"]
 
 
 ENDS: list[Callable[[Job], Settlement]] = [
@@ -68,9 +68,9 @@ ENDS: list[Callable[[Job], Settlement]] = [
 async def test_a_stage_that_was_broken_off_is_not_completed(live: Live, end: Callable[[Job], Settlement]) -> None:
     job = await in_stages(live, await running(live), "Script", "Voice")
     await live.engine.settle([end(job)])
-    got = await read(live, job.job_id)
-    assert steps_of(got) == [("Script", "started"), ("Script", "completed"), ("Voice", "started")]
-    assert got[-1].data["stage"] == "Voice"
+    frames = await read(live, job.job_id)
+    assert steps_of(frames) == [("Script", "started"), ("Script", "completed"), ("Voice", "started")]
+    assert frames[-1].data["stage"] == "Voice"
 
 
 async def test_a_retry_breaks_its_stage_off_and_starts_it_again(live: Live) -> None:
@@ -111,27 +111,27 @@ def a_life(chance: random.Random, most: int = 200) -> list[Event]:
 
 def told_of(events: list[Event], debounce: Debounce) -> list[Told]:
     """Tell a life as a stream does that is never late, on the virtual clock of the events."""
-    job, found, known = a_job(contract="aura"), [], Stages()
+    job, results, known = a_job(contract="aura"), [], Stages()
     for event in events:
-        found += debounce.before(event)
+        results += debounce.before(event)
         own = told(event, job, completes=known.completed_by(event))
         if event.type == "progress":
             debounce.hold(*own)
         else:
-            found += own
-    return found
+            results += own
+    return results
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_progress_is_told_once_in_half_a_second_whatever_comes_between(seed: int) -> None:
     events = a_life(random.Random(seed))
-    got = told_of(events, Debounce())
+    frames = told_of(events, Debounce())
     spans = [event.ms // SPAN_MS for event in events if event.type == "progress"]
-    reports = [found for found in got if found.type == "step-progress"]
+    reports = [item for item in frames if item.type == "step-progress"]
     assert 0 < len(reports) <= len(set(spans)) < len(spans)
-    places = [(found.ms, found.seq, found.place) for found in got]
+    places = [(item.ms, item.seq, item.place) for item in frames]
     assert places == sorted(set(places)), "ids rise, and none comes twice"
-    percents = [found.data.get("progressPct", found.data.get("percent")) for found in got]
+    percents = [item.data.get("progressPct", item.data.get("percent")) for item in frames]
     known = [percent for percent in percents if percent is not None]
     assert known == sorted(known)
     assert max(known[:-1]) == int(events[-1].progress), "the last report comes, or the stage that follows tells it"
@@ -160,9 +160,9 @@ def test_a_report_that_arrives_after_its_spans_report_counts_for_the_next_span()
 
     def report(seq: int, ms: int) -> list[int]:
         event = Event(job.job_id, seq, begin + ms, "progress", "Voice", float(seq), "{}")
-        sent = debounce.before(event)
+        sent_events = debounce.before(event)
         debounce.hold(*told(event, job))
-        return [found.data["progressPct"] for found in sent]
+        return [item.data["progressPct"] for item in sent_events]
 
     assert report(1, 485) == []
     assert [found.seq for found in debounce.due()] == [1], "the span is over"
@@ -175,8 +175,8 @@ def test_a_report_that_arrives_after_its_spans_report_counts_for_the_next_span()
 
 @pytest.fixture
 async def one(monkeypatch: pytest.MonkeyPatch) -> object:
-    async with serving(stores.fresh_url("sqlite"), routers=[routes.router]) as found:
-        yield found
+    async with serving(stores.fresh_url("sqlite"), routers=[routes.router]) as live:
+        yield live
 
 
 async def test_other_events_do_not_let_progress_past_the_debounce(one: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,8 +226,8 @@ async def test_a_cut_between_a_report_and_its_time_does_not_lose_it(one: Live, m
     await one.engine.settle([warning(job, "more"), commands.cancel(job)])
     rest = await read(one, job.job_id, seen[-1].id)
     assert [f.event for f in rest] == ["warning", "step-progress", "job-status", "job-cancelled"]
-    for n, found in enumerate(rest[:-1]):  # seen once, it does not come again
-        assert await read(one, job.job_id, found.id) == rest[n + 1 :]
+    for n, event in enumerate(rest[:-1]):  # seen once, it does not come again
+        assert await read(one, job.job_id, event.id) == rest[n + 1 :]
 
 
 async def test_a_store_that_is_away_ends_the_stream_and_nothing_is_lost(

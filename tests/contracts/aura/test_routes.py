@@ -42,8 +42,8 @@ async def claimed(live: Live, lease_ms: int = 60_000) -> Job:
 
 
 async def shown(live: Live, job_id: str) -> Answer:
-    found: Answer = (await live.client.get(f"/api/jobs/{job_id}")).json()
-    return found
+    body: Answer = (await live.client.get(f"/api/jobs/{job_id}")).json()
+    return body
 
 
 def at(text: str) -> datetime:
@@ -51,14 +51,14 @@ def at(text: str) -> datetime:
 
 
 async def test_a_successful_job_has_its_times_in_order(live: Live) -> None:
-    made = await create(live)
-    new = await shown(live, made["jobId"])
+    receipt = await create(live)
+    new = await shown(live, receipt["jobId"])
     assert (new["status"], new["stage"], new["phase"], new["percent"]) == ("Queued", "Queued", "plan", 0)
     assert new["queuedUtc"] == new["createdUtc"]
     assert (new["startedUtc"], new["endedUtc"], new["canResume"]) == (None, None, False)
     job = await claimed(live)
     await live.engine.settle([commands.advance(job, "Voice"), commands.progress(job, 20)])
-    running = await shown(live, made["jobId"])
+    running = await shown(live, receipt["jobId"])
     assert (running["status"], running["stage"], running["phase"], running["percent"]) == (
         "Running",
         "Voice",
@@ -66,24 +66,29 @@ async def test_a_successful_job_has_its_times_in_order(live: Live) -> None:
         20,
     )
     await live.engine.settle([commands.succeed(job, '{"video":"x.mp4"}')])
-    done = await shown(live, made["jobId"])
-    assert (done["status"], done["phase"], done["percent"], done["output"]) == (
+    done_view = await shown(live, receipt["jobId"])
+    assert (done_view["status"], done_view["phase"], done_view["percent"], done_view["output"]) == (
         "Done",
         "complete",
         100,
         {"video": "x.mp4"},
     )
-    assert at(done["createdUtc"]) <= at(done["queuedUtc"]) <= at(done["startedUtc"]) <= at(done["completedUtc"])
-    assert (done["endedUtc"], done["canceledUtc"]) == (done["completedUtc"], None)
-    assert done["correlationId"] == made["correlationId"]
+    assert (
+        at(done_view["createdUtc"])
+        <= at(done_view["queuedUtc"])
+        <= at(done_view["startedUtc"])
+        <= at(done_view["completedUtc"])
+    )
+    assert (done_view["endedUtc"], done_view["canceledUtc"]) == (done_view["completedUtc"], None)
+    assert done_view["correlationId"] == receipt["correlationId"]
 
 
 async def test_a_failed_job_says_what_and_where(live: Live) -> None:
-    made = await create(live)
+    receipt = await create(live)
     job = await claimed(live)
     await live.engine.settle([commands.advance(job, "Rendering")])
     await live.engine.settle([commands.dead_letter(job._replace(stage="Rendering"), JobError("oom", "no memory"))])
-    failed = await shown(live, made["jobId"])
+    failed = await shown(live, receipt["jobId"])
     assert (failed["status"], failed["completedUtc"]) == ("Failed", None)
     assert failed["errors"] == [{"code": "oom", "message": "no memory", "step": "Rendering", "retryable": None}]
     assert failed["failureDetails"]["code"] == "oom"
@@ -98,69 +103,69 @@ async def test_between_attempts_a_job_is_running_and_not_at_the_stage_queued(liv
 
 
 async def test_a_retry_is_not_seen_as_a_step_back(live: Live) -> None:
-    made = await create(live)
+    receipt = await create(live)
     job = await claimed(live)
     await live.engine.settle([commands.progress(job, 30)])
     await live.engine.settle([commands.retry(job, JobError("slow", "later"), delay_ms=0)])
-    waiting = await shown(live, made["jobId"])
+    waiting = await shown(live, receipt["jobId"])
     assert (waiting["status"], waiting["percent"]) == ("Running", 30)
     again = await claimed(live)
     await live.engine.settle([commands.progress(again, 10)])
-    assert (await shown(live, made["jobId"]))["percent"] == 30
+    assert (await shown(live, receipt["jobId"]))["percent"] == 30
 
 
 async def test_a_waiting_job_is_cancelled_at_once(live: Live) -> None:
-    made = await create(live)
-    answer = await live.client.post(f"/api/jobs/{made['jobId']}/cancel")
+    receipt = await create(live)
+    answer = await live.client.post(f"/api/jobs/{receipt['jobId']}/cancel")
     assert (answer.status_code, answer.json()["cleanupScheduled"], answer.json()["status"]) == (202, True, "Canceled")
-    job = await shown(live, made["jobId"])
+    job = await shown(live, receipt["jobId"])
     assert (job["endedUtc"], job["startedUtc"]) == (job["canceledUtc"], None)
-    again = await live.client.post(f"/api/jobs/{made['jobId']}/cancel")
+    again = await live.client.post(f"/api/jobs/{receipt['jobId']}/cancel")
     assert (again.status_code, again.json()["code"]) == (409, "illegal_move")
-    assert await shown(live, made["jobId"]) == job
+    assert await shown(live, receipt["jobId"]) == job
 
 
 async def test_a_running_job_is_told_and_its_folders_are_removed(live: Live) -> None:
-    made = await create(live)
+    receipt = await create(live)
     job = await claimed(live)
     folders = Folders()
     for kind in ("temp", "proxy"):
         (folders.make(kind, job.job_id) / "part.bin").write_bytes(b"x")
-    answer = await live.client.post(f"/api/jobs/{made['jobId']}/cancel", json={"reason": "not wanted"})
+    answer = await live.client.post(f"/api/jobs/{receipt['jobId']}/cancel", json={"reason": "not wanted"})
     assert answer.json()["status"] == "Running"
-    assert (await shown(live, made["jobId"]))["cancelRequested"]
+    assert (await shown(live, receipt["jobId"]))["cancelRequested"]
     assert folders.exists(job.job_id)  # the worker has not stopped yet
     await live.engine.settle([commands.cancel(job, "not wanted")])
     await until(lambda: not folders.exists(job.job_id))
-    ended = await shown(live, made["jobId"])
-    assert (ended["status"], ended["endedUtc"]) == ("Canceled", ended["canceledUtc"])
-    assert at(ended["canceledUtc"]) >= at(ended["startedUtc"])
+    ended_job = await shown(live, receipt["jobId"])
+    assert (ended_job["status"], ended_job["endedUtc"]) == ("Canceled", ended_job["canceledUtc"])
+    assert at(ended_job["canceledUtc"]) >= at(ended_job["startedUtc"])
 
 
 async def test_a_cancelled_job_is_resumed_by_a_new_one(live: Live) -> None:
-    made = await create(live)
-    early = await live.client.post(f"/api/jobs/{made['jobId']}/resume")
+    receipt = await create(live)
+    early = await live.client.post(f"/api/jobs/{receipt['jobId']}/resume")
     assert (early.status_code, early.json()["code"]) == (409, "not_resumable")
     job = await claimed(live)
     for step in ("Script", "Voice"):
         await live.engine.settle([commands.checkpoint(job, step, f'{{"made":"{step}"}}')])
     await live.engine.settle([commands.cancel(job, "")])
-    ended = await shown(live, made["jobId"])
-    assert (ended["canResume"], ended["lastCompletedStep"]) == (True, "Voice")
-    answers = [(await live.client.post(f"/api/jobs/{made['jobId']}/resume")).json() for _ in range(2)]
+    ended_job = await shown(live, receipt["jobId"])
+    assert (ended_job["canResume"], ended_job["lastCompletedStep"]) == (True, "Voice")
+    answers = [(await live.client.post(f"/api/jobs/{receipt['jobId']}/resume")).json() for _ in range(2)]
     assert answers[0] == answers[1]  # asked twice, resumed once
-    assert (answers[0]["resumedFrom"], answers[0]["lastCompletedStep"]) == (made["jobId"], "Voice")
-    assert await shown(live, made["jobId"]) == ended  # terminal is terminal
+    assert (answers[0]["resumedFrom"], answers[0]["lastCompletedStep"]) == (receipt["jobId"], "Voice")
+    assert await shown(live, receipt["jobId"]) == ended_job  # terminal is terminal
     new = await claimed(live)
     assert new.job_id == answers[0]["jobId"]
     assert new.payload == job.payload  # what was completed is no part of it
     taken = await live.engine.steps(new)
     assert taken.results == {"Script": '{"made":"Script"}', "Voice": '{"made":"Voice"}'}
     await live.engine.settle([commands.succeed(new)])
-    after = (await live.client.post(f"/api/jobs/{made['jobId']}/resume")).json()
+    after = (await live.client.post(f"/api/jobs/{receipt['jobId']}/resume")).json()
     assert (after["jobId"], after["status"]) == (new.job_id, "Done")  # still once
-    done = await live.client.post(f"/api/jobs/{new.job_id}/resume")
-    assert done.json()["code"] == "not_resumable"
+    response = await live.client.post(f"/api/jobs/{new.job_id}/resume")
+    assert response.json()["code"] == "not_resumable"
 
 
 async def test_jobs_are_listed_by_status_and_a_stranger_sees_none(live: Live) -> None:
@@ -202,12 +207,12 @@ async def test_orphans_go_after_their_time_and_live_ones_stay(live: Live) -> Non
 
 
 async def test_a_sweep_leaves_what_an_attempt_holds_though_its_job_is_over(live: Live) -> None:
-    made, folders = await create(live), Folders()
-    hold = Hold(folders, Claim(made["jobId"], 1))
+    job, folders = await create(live), Folders()
+    hold = Hold(folders, Claim(job["jobId"], 1))
     temp, _ = hold.make()
-    await live.engine.cancel(made["jobId"])
+    await live.engine.cancel(job["jobId"])
     service = cleanup.Cleanup(live.engine, folders)
     assert await service.sweep(temp.stat().st_mtime + 99 * 3600) == 0
     assert temp.is_dir()
     hold.remove()
-    assert not folders.exists(made["jobId"])
+    assert not folders.exists(job["jobId"])

@@ -44,36 +44,36 @@ async def read(live: Live, job_id: str, last: str | None = None, *, header: bool
 
 @pytest.mark.parametrize(("stage", "phase"), [(stage, phase) for phase, stages in STAGES.items() for stage in stages])
 def test_every_stage_has_its_phase(stage: str, phase: str) -> None:
-    found = AURA.phase_of(stage)
-    assert found.name == AURA.phase_of(stage.upper()).name == phase
+    result = AURA.phase_of(stage)
+    assert result.name == AURA.phase_of(stage.upper()).name == phase
     if phase in RANGES:
-        assert (found.low, found.high) == RANGES[phase]
+        assert (result.low, result.high) == RANGES[phase]
 
 
 async def test_a_whole_life_in_the_contracts_eight_words(live: Live) -> None:
     job = await running(live)
     await through_all_stages(live, job)
-    got = await read(live, job.job_id)
-    assert [f.event for f in got[:3]] == ["job-status", "job-status", "step-status"]
-    assert {f.event for f in got} <= set(TYPES)
-    assert got[0].data == {"status": "Queued", "stage": "Queued", "percent": 0, "correlationId": job.correlation_id}
-    started = [f.data for f in got if f.event == "step-status" and f.data["status"] == "started"]
-    assert [(d["step"], d["phase"]) for d in started] == [
+    frames = await read(live, job.job_id)
+    assert [f.event for f in frames[:3]] == ["job-status", "job-status", "step-status"]
+    assert {f.event for f in frames} <= set(TYPES)
+    assert frames[0].data == {"status": "Queued", "stage": "Queued", "percent": 0, "correlationId": job.correlation_id}
+    start_events = [f.data for f in frames if f.event == "step-status" and f.data["status"] == "started"]
+    assert [(d["step"], d["phase"]) for d in start_events] == [
         ("Script", "plan"),
         ("Voice", "tts"),
         ("Visuals", "visuals"),
         ("Compose", "compose"),
         ("Rendering", "render"),
     ]
-    steps = [(f.data["step"], f.data["status"]) for f in got if f.event == "step-status"]
+    steps = [(f.data["step"], f.data["status"]) for f in frames if f.event == "step-status"]
     stages = ("Script", "Voice", "Visuals", "Compose", "Rendering")
     assert steps == [(stage, status) for stage in stages for status in ("started", "completed")]
-    assert [f.data["message"] for f in got if f.event == "warning"] == ["no voice"]
-    end = got[-1]
+    assert [f.data["message"] for f in frames if f.event == "warning"] == ["no voice"]
+    end = frames[-1]
     assert end.event == "job-completed"
     assert (end.data["status"], end.data["jobId"], end.data["output"]) == ("Done", job.job_id, {"video": "v.mp4"})
     assert end.data["artifacts"] == []
-    assert all(f.data["correlationId"] == job.correlation_id != "" for f in got)
+    assert all(f.data["correlationId"] == job.correlation_id != "" for f in frames)
 
 
 async def test_ids_are_unique_rising_and_of_the_contracts_form(live: Live) -> None:
@@ -132,11 +132,11 @@ async def test_a_retry_is_an_error_and_the_job_stays_running(live: Live) -> None
     await live.engine.settle([commands.retry(job, JobError("rate_limited", "slow down"), delay_ms=0)])
     (again,) = await live.engine.claim(ClaimRequest("w2"))
     await live.engine.settle([commands.progress(again, 10), commands.succeed(again)])
-    got = await read(live, job.job_id)
-    (error,) = [f for f in got if f.event == "error"]
+    frames = await read(live, job.job_id)
+    (error,) = [f for f in frames if f.event == "error"]
     assert (error.data["message"], error.data["willRetry"]) == ("slow down", True)
-    assert {f.data["status"] for f in got[:-2] if f.event == "job-status"} == {"Queued", "Running"}
-    told_of = [f.data.get("progressPct", f.data.get("percent")) for f in got]
+    assert {f.data["status"] for f in frames[:-2] if f.event == "job-status"} == {"Queued", "Running"}
+    told_of = [f.data.get("progressPct", f.data.get("percent")) for f in frames]
     percents = [percent for percent in told_of if percent is not None]
     assert percents == sorted(percents)
 
@@ -161,10 +161,10 @@ async def test_progress_is_debounced_and_the_last_is_never_lost(live: Live, monk
         while (await anext(reading)).event != "step-status":
             pass
         writing = asyncio.create_task(_report(live, job))
-        async for found in reading:  # at the end nothing else happens: the last one must come by itself
-            if found.event == "step-progress":
-                got.append(found.data["progressPct"])
-                if found.data["progressPct"] == 39:
+        async for item in reading:  # at the end nothing else happens: the last one must come by itself
+            if item.event == "step-progress":
+                got.append(item.data["progressPct"])
+                if item.data["progressPct"] == 39:
                     break
     await writing
     assert got == sorted(set(got))
@@ -227,22 +227,22 @@ async def test_contract_001_and_004_tell_the_same_facts(url: str) -> None:
         async with live.client.stream("GET", f"/v1/jobs/{job.job_id}/events") as answer:
             theirs = [f async for f in frames(answer) if f.event != "hello"]
     seqs = {f.data["seq"]: f.data for f in theirs}
-    for found in ours:
-        ms, counter = map(int, found.id.split("-"))
+    for item in ours:
+        ms, counter = map(int, item.id.split("-"))
         assert seqs[counter // PLACES]["ts"] == ms
-        if found.event == "step-progress":
-            assert seqs[counter // PLACES]["progress"] == found.data["progressPct"]
+        if item.event == "step-progress":
+            assert seqs[counter // PLACES]["progress"] == item.data["progressPct"]
 
 
 def test_hostile_words_stay_inside_their_frame() -> None:
     job = a_job(contract="aura")
     evil = "x\n\nevent: job-completed\ndata: {}\r\u2028"
     event = Event(job.job_id, 3, job.event_ms, "progress", evil, 10.0, json.dumps({"message": evil}))
-    (found,) = told(event, job)
-    assert found.data["step"] == evil
+    (result,) = told(event, job)
+    assert result.data["step"] == evil
     from callsheet.http.sse import frame  # noqa: PLC0415
 
-    assert frame(found.type, found.data, found.id).count(b"\n") == 4
+    assert frame(result.type, result.data, result.id).count(b"\n") == 4
 
 
 @pytest.mark.parametrize("place", [1, 7, 1000])

@@ -55,8 +55,8 @@ async def test_progress_never_falls_under_many_writers(app: Callsheet) -> None:
     job, engine = await claimed(app), await app.engine()
     await asyncio.gather(*(engine.settle([commands.progress(job, n)]) for n in (50, 10, 90, 30, 70, 20, 80, 40, 60)))
     assert (await stored(app, job)).progress == 90
-    told = [e.progress for e in await engine.store.events({job.job_id: 0}, 100)]
-    assert told == sorted(told)
+    job_events = [e.progress for e in await engine.store.events({job.job_id: 0}, 100)]
+    assert job_events == sorted(job_events)
 
 
 @pytest.mark.parametrize("end", ["succeed", "fail", "cancel"])
@@ -68,9 +68,9 @@ async def test_the_times_of_an_end_are_in_order(app: Callsheet, end: str) -> Non
         "cancel": lambda: commands.cancel(job, "r"),
     }[end]()
     assert await engine.settle([settlement]) == [Settled.APPLIED]
-    ended = await stored(app, job)
-    assert timeline_faults(ended) == []
-    body = job_body(ended, None)
+    ended_job = await stored(app, job)
+    assert timeline_faults(ended_job) == []
+    body = job_body(ended_job, None)
     assert body["createdUtc"] == body["queuedUtc"] <= body["startedUtc"] <= body["endedUtc"]
     kind = {"succeed": "completedUtc", "cancel": "canceledUtc"}.get(end)
     assert kind is None or body[kind] == body["endedUtc"]
@@ -91,14 +91,14 @@ async def test_a_queued_job_is_cancelled_without_ever_running(app: Callsheet) ->
     engine = await app.engine()
     new = NewJob(new_id(), "compose", contract="aura")
     await engine.enqueue([new])
-    ended = await engine.cancel(new.job_id)
-    assert (ended.status, ended.started_at) == (Status.CANCELED, None)
+    job = await engine.cancel(new.job_id)
+    assert (job.status, job.started_at) == (Status.CANCELED, None)
     assert await engine.claim(ClaimRequest("w")) == []
 
 
 async def test_no_step_begins_after_a_cancellation(app: Callsheet) -> None:
     begun: list[str] = []
-    reached = asyncio.Event()
+    has_reached = asyncio.Event()
 
     @app.task
     async def compose(ctx: Context) -> None:
@@ -107,7 +107,7 @@ async def test_no_step_begins_after_a_cancellation(app: Callsheet) -> None:
             begun.append(stage)
             if stage == "Voice":
                 ctx.progress(40)
-                reached.set()
+                has_reached.set()
                 await asyncio.Event().wait()
 
     engine = await app.engine()
@@ -115,7 +115,7 @@ async def test_no_step_begins_after_a_cancellation(app: Callsheet) -> None:
     await engine.enqueue([new])
     worker = app.worker(poll=0.2, grace=2.0)
     working = asyncio.create_task(worker.run())
-    await reached.wait()
+    await has_reached.wait()
     async with asyncio.timeout(within(5)):
         await engine.cancel(new.job_id, "at 40 %")
         await _until_ended(app, new.job_id)
@@ -157,12 +157,12 @@ async def test_completed_steps_run_once_over_attempts(app: Callsheet) -> None:
 
     @app.task(retry=["0s", "0s", "0s"])
     async def compose(ctx: Context) -> list[str]:
-        made = []
+        pictures = []
         for name in ("Script", "Voice", "Visuals"):
-            made.append(await ctx.step(name).run(_make(ran, name)))
-            if ctx.attempt == len(made):
+            pictures.append(await ctx.step(name).run(_make(ran, name)))
+            if ctx.attempt == len(pictures):
                 raise RuntimeError(f"after {name}")
-        return made
+        return pictures
 
     job = await compose.enqueue()
     await app.worker().run(burst=True)
@@ -175,8 +175,8 @@ async def test_a_lost_worker_is_not_seen_as_a_step_back(app: Callsheet) -> None:
     job = await claimed(app)
     await engine.settle([commands.progress(job, 55)])
     now = await engine.store.now()
-    (expired,) = await engine.store.with_expired_lease(10, now=now + 60_000)
-    await engine.settle([commands.lose_lease(expired, rand=0)], now=now + 60_000)
+    (expired_job,) = await engine.store.with_expired_lease(10, now=now + 60_000)
+    await engine.settle([commands.lose_lease(expired_job, rand=0)], now=now + 60_000)
     waiting = await stored(app, job)
     assert (job_body(waiting, None)["status"], waiting.progress) == ("Running", 55)
 

@@ -33,15 +33,15 @@ GONE = "01900000-0000-7000-8000-0000000000aa"
 @pytest.fixture
 async def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("CALLSHEET_MEDIA_ROOT", str(tmp_path / "media"))
-    async with serving(stores.fresh_url("sqlite"), routers=[routes.router]) as found:
-        yield found
+    async with serving(stores.fresh_url("sqlite"), routers=[routes.router]) as live:
+        yield live
 
 
 async def read(live: Live, job_id: str, last: str = "") -> list[Frame]:
     query = {"lastEventId": last} if last else {}
     async with live.client.stream("GET", f"/api/jobs/{job_id}/events", params=query) as answer:
         assert answer.status_code == 200
-        return [found async for found in frames(answer)]
+        return [item async for item in frames(answer)]
 
 
 ENDS: dict[str, tuple[Callable[[Job], Settlement], str, str, int]] = {
@@ -73,12 +73,12 @@ async def test_an_end_is_a_change_of_the_status_and_then_what_came_of_it(live: L
 async def test_percentages_are_whole_numbers(live: Live) -> None:
     job = await running(live)
     await live.engine.settle([commands.advance(job, "Rendering"), commands.progress(job, 99.99, "almost")])
-    shown = (await live.client.get(f"/api/jobs/{job.job_id}")).json()
-    assert json.dumps(shown["percent"]) == "99"
+    body = (await live.client.get(f"/api/jobs/{job.job_id}")).json()
+    assert json.dumps(body["percent"]) == "99"
     await live.engine.settle([commands.succeed(job)])
-    got = await read(live, job.job_id)
-    told = [f.data.get("progressPct", f.data.get("percent")) for f in got if f.event != "job-completed"]
-    assert [json.dumps(percent) for percent in told if percent is not None] == ["0", "0", "0", "99", "100"]
+    frames = await read(live, job.job_id)
+    percents = [f.data.get("progressPct", f.data.get("percent")) for f in frames if f.event != "job-completed"]
+    assert [json.dumps(percent) for percent in percents if percent is not None] == ["0", "0", "0", "99", "100"]
 
 
 async def test_keepalives_come_at_their_interval_however_much_is_told(
@@ -127,16 +127,16 @@ async def test_a_failed_job_has_the_time_of_its_failure(live: Live) -> None:
     job = await running(live)
     assert (await live.client.get(f"/api/jobs/{job.job_id}")).json()["failedAt"] is None
     await live.engine.settle([commands.dead_letter(job, JobError("oom", "no memory"))])
-    failed = (await live.client.get(f"/api/jobs/{job.job_id}")).json()
-    assert failed["failedAt"] == failed["endedUtc"] is not None
+    failed_job = (await live.client.get(f"/api/jobs/{job.job_id}")).json()
+    assert failed_job["failedAt"] == failed_job["endedUtc"] is not None
 
 
 async def test_done_has_two_names(live: Live) -> None:
     job = await running(live)
     await live.engine.settle([commands.succeed(job)])
     for word in ("Done", "Succeeded"):
-        (found,) = (await live.client.get("/api/jobs", params={"status": word})).json()["jobs"]
-        assert found["status"] == "Done"
+        (jobs,) = (await live.client.get("/api/jobs", params={"status": word})).json()["jobs"]
+        assert jobs["status"] == "Done"
 
 
 def _orphan(folders: Folders, kind: str, age_s: float) -> Path:

@@ -26,18 +26,18 @@ class Remote:
     async def claim(self, *streams: str, wait_ms: int = 0, **more: Any) -> Answer:
         answer = await self.send("claim", streams=list(streams or ("default",)), max_wait_ms=wait_ms, **more)
         assert answer.status_code == 200, answer.text
-        found: Answer = answer.json()
-        return found
+        body: Answer = answer.json()
+        return body
 
-    async def say(self, verb: str, claimed: Answer, **more: Any) -> httpx2.Response:
+    async def say(self, verb: str, claim: Answer, **more: Any) -> httpx2.Response:
         names = ("job_id", "attempt_id", "lease_token", "stream", "message_id")
-        return await self.send(verb, **{name: claimed[name] for name in names}, **more)
+        return await self.send(verb, **{name: claim[name] for name in names}, **more)
 
     async def move(self, *moves: tuple[Answer, Answer]) -> list[Answer]:
         """Many moves in one request, each with its claim."""
         names = ("job_id", "attempt_id", "lease_token")
-        said = [{**{name: claimed[name] for name in names}, **move} for claimed, move in moves]
-        answer = await self.send("moves", moves=said)
+        texts = [{**{name: claimed[name] for name in names}, **move} for claimed, move in moves]
+        answer = await self.send("moves", moves=texts)
         assert answer.status_code == 200, answer.text
         answers: list[Answer] = answer.json()["answers"]
         return answers
@@ -50,5 +50,5 @@ async def add(live: Live, **fields: Any) -> str:
 
 
 async def parked(live: Live, count: int) -> None:
-    while (found := live.state.parts.get(Waiting)) is None or found.parked < count:
+    while (result := live.state.parts.get(Waiting)) is None or result.parked < count:
         await asyncio.sleep(0.005)

@@ -23,16 +23,21 @@ async def live(request: pytest.FixtureRequest) -> AsyncIterator[Live]:
 
 async def create(live: Live, **fields: object) -> Answer:
     answer = await live.client.post("/v1/jobs", json={"contract": "control_plane", **fields})
-    found: Answer = {"status": answer.status_code, **answer.json()}
-    return found
+    body: Answer = {"status": answer.status_code, **answer.json()}
+    return body
 
 
 async def test_a_job_is_created_in_its_queue_with_its_budget(live: Live) -> None:
-    made = await create(live, task="resize", payload=[1], queue="media", max_attempts=1)
+    job = await create(live, task="resize", payload=[1], queue="media", max_attempts=1)
     worker = Remote(live)
-    got = await worker.claim("media")
-    assert (got["job_id"], got["task"], got["payload"], got["max_attempts"]) == (made["job_id"], "resize", [1], 1)
-    assert (await worker.say("fail", got, error={"code": "a", "retryable": True})).json()["dlq"]
+    claim = await worker.claim("media")
+    assert (claim["job_id"], claim["task"], claim["payload"], claim["max_attempts"]) == (
+        job["job_id"],
+        "resize",
+        [1],
+        1,
+    )
+    assert (await worker.say("fail", claim, error={"code": "a", "retryable": True})).json()["dlq"]
 
 
 @pytest.mark.parametrize("contract", ["nope", "", None, 3])
@@ -44,8 +49,8 @@ async def test_another_contract_is_told_which_there_is(live: Live, contract: obj
 
 async def test_a_job_of_the_gateway_may_name_its_budget(live: Live) -> None:
     body = {"task": "chat", "payload": {"prompt": "a"}, "max_attempts": 7, "queue": "slow"}
-    made = (await live.client.post("/v1/jobs", json=body)).json()
-    job = await live.engine.get(made["job_id"])
+    reply = (await live.client.post("/v1/jobs", json=body)).json()
+    job = await live.engine.get(reply["job_id"])
     assert (job.max_attempts, job.queue, job.contract) == (7, "slow", "redis_gateway")
 
 

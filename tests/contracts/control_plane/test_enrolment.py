@@ -94,9 +94,9 @@ async def test_an_enrolment_becomes_a_worker_of_its_queues_and_tenants(live: Liv
     body = answer.json()
     assert body["worker_id"].startswith("gpu1-")
     assert (body["expires_in_seconds"], body["rotate_after_seconds"], body["protocol"]) == (3600, 2700, 2)
-    told = (await call(live, body["worker_token"])).json()
+    reply = (await call(live, body["worker_token"])).json()
     expected = {"worker_id": body["worker_id"], "queues": ["default", "media"], "tenants": ["acme"], "drain": False}
-    assert told == expected
+    assert reply == expected
     (worker,) = (await live.client.get("/v1/workers")).json()["workers"]
     assert (worker["name"], worker["state"], worker["enrolled"], worker["labels"]) == ("gpu1", "active", True, ["gpu"])
     assert (worker["version"], worker["running"], worker["queues"]) == ("1.2", 3, ["media", "default"])
@@ -108,8 +108,8 @@ async def test_an_enrolment_is_used_up(live: Live) -> None:
     for token, uses in ((once, 1), (thrice, 3)):
         answers = await asyncio.gather(*(enroll(live, token) for _ in range(6)))
         assert sorted(answer.status_code for answer in answers) == [201] * uses + [401] * (6 - uses)
-        refused = next(answer for answer in answers if answer.status_code == 401)
-        assert "used up" in problem(refused, 401, "unauthorized")["detail"]
+        refusal = next(answer for answer in answers if answer.status_code == 401)
+        assert "used up" in problem(refusal, 401, "unauthorized")["detail"]
 
 
 async def test_an_enrolment_that_is_over_is_refused(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,12 +122,12 @@ async def test_tokens_stand_nowhere_in_the_store(live: Live) -> None:
     token = await invited(live, uses=2)
     worker = (await enroll(live, token)).json()
     new = (await call(live, worker["worker_token"], "/internal/worker/token")).json()
-    kept = json.dumps([
+    stored_text = json.dumps([
         document.body for kind in (known.ENROLMENT, known.WORKER, known.SEEN)
         for document in await live.engine.store.documents(kind)
     ])  # fmt: skip
     for secret in (token, worker["worker_token"], new["worker_token"]):
-        assert secret[20:52] not in kept
+        assert secret[20:52] not in stored_text
         assert secret not in (await live.client.get("/v1/workers")).text
 
 
@@ -178,8 +178,8 @@ async def test_a_revoked_worker_is_told_so_at_its_next_call(live: Live) -> None:
     answer = await live.client.delete(f"/v1/workers/{worker['worker_id']}")
     assert (answer.status_code, answer.json()["state"]) == (200, "revoked")
     for path in ("/probe", "/internal/worker/token"):
-        told = problem(await call(live, worker["worker_token"], path), 401, "worker_revoked")
-        assert (told["revoked"], told["drain"]) == (True, True)
+        details = problem(await call(live, worker["worker_token"], path), 401, "worker_revoked")
+        assert (details["revoked"], details["drain"]) == (True, True)
     assert (await call(live, other["worker_token"])).status_code == 200
     again = await live.client.delete(f"/v1/workers/{worker['worker_id']}")
     assert again.json()["revoked_at"] == answer.json()["revoked_at"]
@@ -188,8 +188,8 @@ async def test_a_revoked_worker_is_told_so_at_its_next_call(live: Live) -> None:
 async def test_a_drained_worker_is_told_so_until_that_is_taken_back(live: Live) -> None:
     worker = await enrolled(live)
     path = f"/v1/workers/{worker['worker_id']}/drain"
-    for asked, state in ((None, "draining"), ({"drain": False}, "active"), ({"drain": True}, "draining")):
-        assert (await live.client.post(path, json=asked) if asked else await live.client.post(path)).json()[
+    for query, state in ((None, "draining"), ({"drain": False}, "active"), ({"drain": True}, "draining")):
+        assert (await live.client.post(path, json=query) if query else await live.client.post(path)).json()[
             "state"
         ] == state
         assert (await call(live, worker["worker_token"])).json()["drain"] is (state == "draining")
@@ -223,8 +223,8 @@ async def test_only_admins_look_after_workers(small: Live) -> None:
     async with await small.key("a", scopes=["jobs:read", "jobs:write", "worker"]) as tenant:
         for method, path in (("GET", ""), ("POST", "/enrolments"), ("DELETE", "/x"), ("POST", "/x/drain")):
             problem(await tenant.request(method, f"/v1/workers{path}"), 403, "forbidden")
-        told = (await tenant.post("/probe")).json()
-        assert told == {"worker_id": None, "queues": None, "tenants": ["a"], "drain": False}
+        body = (await tenant.post("/probe")).json()
+        assert body == {"worker_id": None, "queues": None, "tenants": ["a"], "drain": False}
         problem(await tenant.post("/internal/worker/token"), 403, "forbidden")
     (worker,) = (await small.client.get("/v1/workers")).json()["workers"]
     assert (worker["worker_id"], worker["state"], worker["enrolled"]) == ("somebody", "unenrolled", False)
@@ -235,8 +235,8 @@ async def test_only_admins_look_after_workers(small: Live) -> None:
 async def test_a_text_that_is_no_token_gets_nowhere(small: Live) -> None:
     worker, token = await enrolled(small), await invited(small)
     text = worker["worker_token"]
-    forged = [text[:-1] + ("0" if text[-1] != "0" else "1"), "cs_worker_", "cs_worker_x", token]
-    for wrong in forged:
+    forgeries = [text[:-1] + ("0" if text[-1] != "0" else "1"), "cs_worker_", "cs_worker_x", token]
+    for wrong in forgeries:
         problem(await call(small, wrong), 401, "unauthorized")
     for wrong in ("x", text, token[:-1], ADMIN_LIKE):
         problem(await enroll(small, wrong), 401, "unauthorized")
@@ -274,8 +274,8 @@ async def test_a_sign_of_life_is_written_once_in_a_while(small: Live, monkeypatc
 async def test_an_old_protocol_is_refused_before_the_enrolment_is_used_up(small: Live) -> None:
     token = await invited(small)
     for protocol in (0, versions.CURRENT + 1):
-        told = problem(await enroll(small, token, protocol=protocol), 426, "upgrade_required")
-        assert (told["min_version"], told["max_version"]) == (versions.OLDEST, versions.CURRENT)
+        details = problem(await enroll(small, token, protocol=protocol), 426, "upgrade_required")
+        assert (details["min_version"], details["max_version"]) == (versions.OLDEST, versions.CURRENT)
     assert (await enroll(small, token)).json()["protocol"] == 1
 
 
@@ -284,16 +284,16 @@ def test_an_identity_names_its_worker_and_its_queues() -> None:
     assert one.named("gpu1-a") == Holder("gpu1-a", frozenset({"a", "b"}), enrolled=True)
     assert one.allowed(["b", "a"]) == ("b", "a")
     for wrong in (lambda: one.named("gpu1-b"), lambda: one.allowed(["a", "c"])):
-        with pytest.raises(Problem) as told:
+        with pytest.raises(Problem) as excinfo:
             wrong()
-        assert told.value.status == 403
+        assert excinfo.value.status == 403
     anybody = WorkerIdentity()
     assert (anybody.named("x"), anybody.allowed(["c"])) == (Holder("x"), ("c",))
 
 
 async def test_an_invitation_that_was_taken_back_is_good_for_nobody(live: Live) -> None:
-    made = (await live.client.post("/v1/workers/enrolments", json={"uses": 5})).json()
-    token, path = made["enrolment_token"], f"/v1/workers/enrolments/{made['enrolment_id']}"
+    body = (await live.client.post("/v1/workers/enrolments", json={"uses": 5})).json()
+    token, path = body["enrolment_token"], f"/v1/workers/enrolments/{body['enrolment_id']}"
     before = (await enroll(live, token)).json()
     async with await live.key("acme") as tenant:
         problem(await tenant.delete(path), 403, "forbidden")
@@ -304,46 +304,46 @@ async def test_an_invitation_that_was_taken_back_is_good_for_nobody(live: Live) 
         answer = await worker.post("/probe", headers=bearer(before["worker_token"]))
     assert answer.status_code == 200, "who has enrolled before stays"
     page = await live.engine.store.audit_find(AuditQuery(action="enrolment.withdrawn"))
-    assert [entry.target for entry in page.entries] == [made["enrolment_id"]], "it is written once"
+    assert [entry.target for entry in page.entries] == [body["enrolment_id"]], "it is written once"
 
 
 async def test_an_invitation_is_taken_back_while_many_use_it(live: Live) -> None:
-    made = (await live.client.post("/v1/workers/enrolments", json={"uses": 100})).json()
-    path = f"/v1/workers/enrolments/{made['enrolment_id']}"
+    body = (await live.client.post("/v1/workers/enrolments", json={"uses": 100})).json()
+    path = f"/v1/workers/enrolments/{body['enrolment_id']}"
     *answers, gone = await asyncio.gather(
-        *(enroll(live, made["enrolment_token"]) for _ in range(6)), live.client.delete(path)
+        *(enroll(live, body["enrolment_token"]) for _ in range(6)), live.client.delete(path)
     )
     assert gone.status_code == 204
     assert {answer.status_code for answer in answers} <= {201, 401}
-    assert await live.engine.store.documents(known.ENROLMENT, made["enrolment_id"]) == [], "no use brings it back"
-    problem(await enroll(live, made["enrolment_token"]), 401, "unauthorized")
+    assert await live.engine.store.documents(known.ENROLMENT, body["enrolment_id"]) == [], "no use brings it back"
+    problem(await enroll(live, body["enrolment_token"]), 401, "unauthorized")
 
 
 async def test_invitations_that_can_be_used_are_listed_without_their_tokens(live: Live) -> None:
     path = "/v1/workers/enrolments"
-    bound = {"queues": ["media"], "tenants": ["acme"], "uses": 2, "token_life_s": 600}
-    made = (await live.client.post(path, json=bound)).json()
+    bounds = {"queues": ["media"], "tenants": ["acme"], "uses": 2, "token_life_s": 600}
+    body = (await live.client.post(path, json=bounds)).json()
     used, taken = await invited(live), (await live.client.post(path)).json()
     old = (await live.client.post(path, json={"ttl_s": 1})).json()["enrolment_id"]
     (document,) = await live.engine.store.documents(known.ENROLMENT, old)
-    ended = {**json.loads(document.body), "expires_at": 1}
-    await live.engine.store.put_document(document._replace(body=json.dumps(ended)))
+    expired_document = {**json.loads(document.body), "expires_at": 1}
+    await live.engine.store.put_document(document._replace(body=json.dumps(expired_document)))
     assert (await live.client.delete(f"{path}/{taken['enrolment_id']}")).status_code == 204
-    for token in (used, made["enrolment_token"]):
+    for token in (used, body["enrolment_token"]):
         assert (await enroll(live, token)).status_code == 201
     answer = await live.client.get(path)
-    (shown,) = answer.json()["enrolments"]
-    assert shown.pop("created_at") < shown.pop("expires_at") == made["expires_at"]
-    assert shown == {
-        "enrolment_id": made["enrolment_id"],
+    (entry,) = answer.json()["enrolments"]
+    assert entry.pop("created_at") < entry.pop("expires_at") == body["expires_at"]
+    assert entry == {
+        "enrolment_id": body["enrolment_id"],
         "queues": ["media"],
         "tenants": ["acme"],
         "uses_left": 1,
         "token_life_s": 600,
     }
     (kept,) = await live.engine.store.documents(known.ENROLMENT)
-    assert kept.id == made["enrolment_id"], "what nobody can use any more is forgotten"
-    for secret in (made["enrolment_token"], json.loads(kept.body)["hash"]):
+    assert kept.id == body["enrolment_id"], "what nobody can use any more is forgotten"
+    for secret in (body["enrolment_token"], json.loads(kept.body)["hash"]):
         assert secret not in answer.text
     async with await live.key("acme", scopes=("jobs:read", "jobs:write", "worker")) as tenant:
         problem(await tenant.get(path), 403, "forbidden")

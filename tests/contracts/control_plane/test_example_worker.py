@@ -56,17 +56,17 @@ def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_three_workers_keep_the_protocol_under_faults() -> None:
     """At the same time: they mostly wait."""
-    found = await asyncio.gather(*(checked(command) for command in WORKERS.values()))
-    assert {name: broken(one) for name, one in zip(WORKERS, found, strict=True)} == {name: {} for name in WORKERS}
-    held = [sum(one.verdict is Verdict.HELD for one in each) for each in found]
+    results = await asyncio.gather(*(checked(command) for command in WORKERS.values()))
+    assert {name: broken(one) for name, one in zip(WORKERS, results, strict=True)} == {name: {} for name in WORKERS}
+    held = [sum(one.verdict is Verdict.HELD for one in each) for each in results]
     assert held == [len(CHECKS) - (0 if DEEP else 1)] * len(WORKERS)
 
 
 async def test_a_worker_without_heartbeats_or_failures_is_found_out() -> None:
     silent = [sys.executable, "-c", SILENT]
-    kept, told, final = await asyncio.gather(
+    kept, second_report, final = await asyncio.gather(
         checked(silent, "for as long as the work takes"), checked(silent, "tried again"), checked(silent, "401")
     )
     assert len(broken(kept)) == 1
-    assert len(broken(told)) == 2  # it has no failures at all
+    assert len(broken(second_report)) == 2  # it has no failures at all
     assert not broken(final)  # it falls over, which is an end too

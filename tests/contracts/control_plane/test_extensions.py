@@ -136,8 +136,8 @@ async def test_checkpoints_outlive_an_attempt(live: Live, worker: Remote) -> Non
 
 async def test_a_heartbeat_tells_stage_and_progress_and_log(live: Live, worker: Remote) -> None:
     job_id = await add(live)
-    got = await worker.claim()
-    beat = await worker.say("heartbeat", got, stage="encoding", progress=10, log={"offset": 0, "text": "né\n"})
+    claim = await worker.claim()
+    beat = await worker.say("heartbeat", claim, stage="encoding", progress=10, log={"offset": 0, "text": "né\n"})
     assert (beat.json()["log_offset"], beat.json()["drain"]) == (4, False)
     job = await live.engine.get(job_id)
     assert (job.stage, job.progress) == ("encoding", 10.0)
@@ -150,16 +150,16 @@ async def test_a_waiting_heartbeat_hears_of_a_cancellation_at_once(
     news = Waiting.news
     monkeypatch.setattr(Waiting, "news", lambda waits, ids, wait_s, *of: news(waits, ids, wait_s + 3600, *of))
     await add(live)
-    got = await worker.claim()
-    waiting = asyncio.create_task(worker.say("heartbeat", got, wait_ms=20_000))
-    while not (found := live.state.parts.get(Waiting)) or not found._beats:
+    claim = await worker.claim()
+    waiting = asyncio.create_task(worker.say("heartbeat", claim, wait_ms=20_000))
+    while not (result := live.state.parts.get(Waiting)) or not result._beats:
         await asyncio.sleep(0.005)
     assert not waiting.done()
-    await live.engine.cancel(got["job_id"], "enough")
+    await live.engine.cancel(claim["job_id"], "enough")
     assert (await asyncio.wait_for(waiting, 60)).json()["cancel"]
-    (ended,) = await worker.move((got, {"do": "cancel"}))
-    assert ended["ok"]
-    job = await live.engine.get(got["job_id"])
+    (ended_job,) = await worker.move((claim, {"do": "cancel"}))
+    assert ended_job["ok"]
+    job = await live.engine.get(claim["job_id"])
     assert (job.status, job.cancel_reason) == (Status.CANCELED, "enough")
 
 
@@ -171,8 +171,8 @@ async def test_many_leases_are_extended_in_one_request(live: Live, worker: Remot
     await live.engine.cancel(jobs[2]["job_id"])
     proofs = [{"job_id": job["job_id"], "lease_token": job["lease_token"]} for job in jobs]
     stranger = {"job_id": jobs[0]["job_id"], "lease_token": "guess"}
-    told = (await worker.send("heartbeats", leases=[*proofs, stranger])).json()
-    assert [(le["ok"], le["cancel"], le.get("code")) for le in told["leases"]] == [
+    body = (await worker.send("heartbeats", leases=[*proofs, stranger])).json()
+    assert [(le["ok"], le["cancel"], le.get("code")) for le in body["leases"]] == [
         (True, False, None),
         (False, False, "lease_lost"),
         (True, True, None),
@@ -182,82 +182,87 @@ async def test_many_leases_are_extended_in_one_request(live: Live, worker: Remot
 
 async def test_a_silent_worker_does_not_hold_up_a_cancellation(live: Live, worker: Remote) -> None:
     await add(live)
-    got = await worker.claim()
-    assert (await worker.say("heartbeat", got)).json()["lease_expires_in_ms"] == 30_000
+    claim = await worker.claim()
+    assert (await worker.say("heartbeat", claim)).json()["lease_expires_in_ms"] == 30_000
     now = await live.engine.store.now()
-    silent_ms = 2 * got["heartbeat_every_ms"] + 1
-    assert (await live.engine.cancel(got["job_id"], "now", now=now + silent_ms)).status is Status.CANCELED
-    late = await worker.say("complete", got, result=1)
+    silent_ms = 2 * claim["heartbeat_every_ms"] + 1
+    assert (await live.engine.cancel(claim["job_id"], "now", now=now + silent_ms)).status is Status.CANCELED
+    late = await worker.say("complete", claim, result=1)
     assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
 
 
 async def test_a_worker_that_falls_silent_after_a_cancellation_has_two_beats(live: Live, worker: Remote) -> None:
     await add(live)
-    got = await worker.claim()
-    await worker.say("heartbeat", got)
-    await live.engine.cancel(got["job_id"], "now")
-    heard = (await worker.say("heartbeat", got)).json()
-    assert (heard["cancel"], heard["lease_expires_in_ms"]) == (True, 2 * got["heartbeat_every_ms"])
-    job = await live.engine.get(got["job_id"])
-    ends_at = (job.heartbeat_at or 0) + 2 * got["heartbeat_every_ms"]
+    claim = await worker.claim()
+    await worker.say("heartbeat", claim)
+    await live.engine.cancel(claim["job_id"], "now")
+    event = (await worker.say("heartbeat", claim)).json()
+    assert (event["cancel"], event["lease_expires_in_ms"]) == (True, 2 * claim["heartbeat_every_ms"])
+    job = await live.engine.get(claim["job_id"])
+    ends_at = (job.heartbeat_at or 0) + 2 * claim["heartbeat_every_ms"]
     assert job.lease_expires_at == ends_at
     await Housekeeping(live.engine).sweep(now=ends_at)
-    assert (await live.engine.get(got["job_id"])).status is Status.RUNNING
+    assert (await live.engine.get(claim["job_id"])).status is Status.RUNNING
     await Housekeeping(live.engine).sweep(now=ends_at + 1)
-    assert (await live.engine.get(got["job_id"])).status is Status.CANCELED
-    late = await worker.say("complete", got, result=1)
+    assert (await live.engine.get(claim["job_id"])).status is Status.CANCELED
+    late = await worker.say("complete", claim, result=1)
     assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
 
 
 async def test_a_claim_whose_answer_was_lost_leaves_no_attempt(live: Live, worker: Remote) -> None:
     await add(live, max_attempts=1)
-    lost = await worker.claim(claim_request_id=fresh(), first=True)  # nobody hears it
-    job = await live.engine.get(lost["job_id"])
+    jobs = await worker.claim(claim_request_id=fresh(), first=True)  # nobody hears it
+    job = await live.engine.get(jobs["job_id"])
     assert await Housekeeping(live.engine).reap(now=(job.lease_expires_at or 0) + 1) == 1
-    back = await live.engine.get(lost["job_id"])
+    back = await live.engine.get(jobs["job_id"])
     assert (back.status, back.held, back.attempt_count, back.lease_losses) == (Status.QUEUED, None, 0, 0)
     again = await Remote(live, "w2").claim()
-    assert (again["job_id"], again["attempt"]) == (lost["job_id"], 1)
+    assert (again["job_id"], again["attempt"]) == (jobs["job_id"], 1)
     assert (await Remote(live, "w2").say("complete", again, result=1)).json()["ack"]
 
 
 async def test_a_log_arrives_whole_however_its_pieces_travel(live: Live, worker: Remote) -> None:
     await add(live)
-    got = await worker.claim()
+    claim = await worker.claim()
     text = "".join(f"line {n} ✓\n" for n in range(200))
-    data, sent = text.encode(), 0
+    data, sent_bytes = text.encode(), 0
     pieces: list[tuple[int, str]] = []
-    while sent < len(data):
-        piece = data[sent : sent + 97].decode("utf-8", "ignore")
-        pieces.append((sent, piece))
-        sent += len(piece.encode())
+    while sent_bytes < len(data):
+        piece = data[sent_bytes : sent_bytes + 97].decode("utf-8", "ignore")
+        pieces.append((sent_bytes, piece))
+        sent_bytes += len(piece.encode())
     end = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
-    early = await worker.say("complete", got, log=end)
+    early = await worker.say("complete", claim, log=end)
     assert (early.status_code, early.json()["code"], early.json()["log_offset"]) == (409, "log_incomplete", 0)
     offset = 0
     while offset < len(data):
         piece_at = next(n for n, (at, _) in enumerate(pieces) if at == offset)
         chosen = pieces[piece_at : piece_at + 3]
-        shuffled = [chosen[-1], chosen[0], chosen[0], *chosen[1:]]  # out of order, doubled
+        out_of_order = [chosen[-1], chosen[0], chosen[0], *chosen[1:]]  # out of order, doubled
         answers = await worker.move(
-            *((got, {"do": "log", "log": {"offset": at, "text": piece}}) for at, piece in shuffled[:2])
+            *((claim, {"do": "log", "log": {"offset": at, "text": piece}}) for at, piece in out_of_order[:2])
         )
         offset = answers[-1]["log_offset"]
-    assert (await worker.say("complete", got, log=end)).json()["ack"]
-    kept = await live.client.get(f"/v1/jobs/{got['job_id']}/log")
-    assert kept.content == data
+    assert (await worker.say("complete", claim, log=end)).json()["ack"]
+    log_response = await live.client.get(f"/v1/jobs/{claim['job_id']}/log")
+    assert log_response.content == data
     async with await live.key("stranger") as client:
-        assert (await client.get(f"/v1/jobs/{got['job_id']}/log")).status_code == 404
+        assert (await client.get(f"/v1/jobs/{claim['job_id']}/log")).status_code == 404
 
 
 async def test_a_log_is_bounded(live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(logs, "LIMIT_BYTES", 10)
     await add(live)
-    got = await worker.claim()
-    (kept,) = await worker.move((got, {"do": "log", "log": {"offset": 0, "text": "12345678"}}))
-    (full,) = await worker.move((got, {"do": "log", "log": {"offset": 8, "text": "12345"}}))
-    assert (kept["log_offset"], kept["log_full"], full["log_offset"], full["log_full"]) == (8, False, 8, True)
-    assert (await worker.say("complete", got, log={"bytes": 13, "sha256": "0" * 64})).json()["ack"]
+    claim = await worker.claim()
+    (log_answer,) = await worker.move((claim, {"do": "log", "log": {"offset": 0, "text": "12345678"}}))
+    (full,) = await worker.move((claim, {"do": "log", "log": {"offset": 8, "text": "12345"}}))
+    assert (log_answer["log_offset"], log_answer["log_full"], full["log_offset"], full["log_full"]) == (
+        8,
+        False,
+        8,
+        True,
+    )
+    assert (await worker.say("complete", claim, log={"bytes": 13, "sha256": "0" * 64})).json()["ack"]
 
 
 async def test_a_worker_that_refused_a_job_is_not_offered_it_again(
@@ -265,8 +270,8 @@ async def test_a_worker_that_refused_a_job_is_not_offered_it_again(
 ) -> None:
     monkeypatch.setattr(refusals, "SET_ASIDE_MS", (0, 0))
     job_id = await add(live)
-    got = await worker.claim()
-    assert (await worker.say("release", got, reason="incapable")).json()["ok"]
+    claim = await worker.claim()
+    assert (await worker.say("release", claim, reason="incapable")).json()["ok"]
     for _ in range(3):
         assert not (await worker.claim())["claimed"]
     other = await Remote(live, "w2").claim()
@@ -286,8 +291,8 @@ async def test_a_parked_worker_is_woken_by_a_job_in_one_of_its_lanes(live: Live,
     waiting = asyncio.create_task(worker.claim("media", labels=["gpu"], wait_ms=60_000))
     await parked(live, 1)
     job_id = await add(live, queue=lane_name("media", ["gpu"]))
-    got = await asyncio.wait_for(waiting, 60)
-    assert (got["job_id"], got["stream"]) == (job_id, "media")
+    claim = await asyncio.wait_for(waiting, 60)
+    assert (claim["job_id"], claim["stream"]) == (job_id, "media")
 
 
 async def test_tenants_are_served_in_turn(url: str) -> None:
@@ -299,29 +304,29 @@ async def test_tenants_are_served_in_turn(url: str) -> None:
         for _ in range(5):
             await worker.claim("media")
         late = await add(live, queue="media", requester_id="small/tenant@x")
-        got = [(await worker.claim("media"))["job_id"] for _ in range(2)]
-        assert late in got  # thirty jobs of another tenant do not stand before it
+        job_ids = [(await worker.claim("media"))["job_id"] for _ in range(2)]
+        assert late in job_ids  # thirty jobs of another tenant do not stand before it
         job = await live.engine.get(late)
         assert (job.requester_id, job.attempt_count) == ("small/tenant@x", 1)
 
 
 async def test_old_workers_see_nothing_new(live: Live, worker: Remote) -> None:
     await add(live)
-    got = await worker.claim()
-    assert "protocol" not in got
-    assert "jobs" not in got
+    claim = await worker.claim()
+    assert "protocol" not in claim
+    assert "jobs" not in claim
     assert (await worker.claim(protocol=2)) == {"claimed": False, "protocol": 2}
-    refused = await worker.send("claim", streams=["default"], protocol=99)
-    assert (refused.status_code, refused.json()["code"], refused.json()["min_version"]) == (426, "upgrade_required", 1)
-    beat = await worker.say("heartbeat", got, protocol=99)
+    refusal = await worker.send("claim", streams=["default"], protocol=99)
+    assert (refusal.status_code, refusal.json()["code"], refusal.json()["min_version"]) == (426, "upgrade_required", 1)
+    beat = await worker.say("heartbeat", claim, protocol=99)
     assert beat.json()["ok"]  # whoever has a job may finish it
-    assert decode((await live.engine.get(got["job_id"])).payload) == got["payload"]
+    assert decode((await live.engine.get(claim["job_id"])).payload) == claim["payload"]
 
 
 async def test_the_history_names_the_worker_and_its_outcome(live: Live, worker: Remote) -> None:
     job_id = await add(live)
-    got: dict[str, Any] = await worker.claim()
-    await worker.move((got, {"do": "release"}))
+    claim: dict[str, Any] = await worker.claim()
+    await worker.move((claim, {"do": "release"}))
     (attempt,) = await live.engine.store.attempts(job_id)
     assert (attempt.worker_id.partition("~")[0], attempt.outcome) == ("w1", Outcome.RELEASED)
 

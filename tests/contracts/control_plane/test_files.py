@@ -32,33 +32,35 @@ def worker(live: Live) -> Remote:
     return Remote(live)
 
 
-async def ask(worker: Remote, claimed: Answer, name: str, **more: Any) -> Answer:
-    answer = await worker.say("uploads", claimed, name=name, **more)
+async def ask(worker: Remote, claim: Answer, name: str, **more: Any) -> Answer:
+    answer = await worker.say("uploads", claim, name=name, **more)
     assert answer.status_code == 200, answer.text
-    found: Answer = answer.json()
-    return found
+    body: Answer = answer.json()
+    return body
 
 
-async def send(live: Live, signed: Answer, data: bytes) -> httpx2.Response:
+async def send(live: Live, signed_url: Answer, data: bytes) -> httpx2.Response:
     async with live.bare() as client:
-        return await client.request(signed["method"], signed["url"], headers=signed["headers"], content=data)
+        return await client.request(
+            signed_url["method"], signed_url["url"], headers=signed_url["headers"], content=data
+        )
 
 
 async def test_an_upload_is_a_part_of_the_result_once_the_attempt_has_completed(live: Live, worker: Remote) -> None:
     job_id = await add(live, requester_id="acme")
-    got = await worker.claim()
+    claim = await worker.claim()
     data = b"frames" * 100
-    where = await ask(worker, got, "out/video.mp4", bytes=len(data), content_type="video/mp4")
+    where = await ask(worker, claim, "out/video.mp4", bytes=len(data), content_type="video/mp4")
     assert where["key"] == key_of(job_id, 1, "out/video.mp4")
     assert (await send(live, where["whole"], data)).status_code < 300
-    listed = await live.client.get(f"/v1/jobs/{job_id}/artifacts")
-    assert listed.json() == {"artifacts": []}  # not yet
+    listing = await live.client.get(f"/v1/jobs/{job_id}/artifacts")
+    assert listing.json() == {"artifacts": []}  # not yet
     assert (await live.client.get(f"/v1/jobs/{job_id}/artifacts/out/video.mp4")).status_code == 404
     digest = hashlib.sha256(data).hexdigest()
     files_told = [{"name": "out/video.mp4", "bytes": len(data), "sha256": digest}]
-    assert (await worker.say("complete", got, result={"ok": 1}, artifacts=files_told)).json()["ack"]
-    (shown,) = (await live.client.get(f"/v1/jobs/{job_id}/artifacts")).json()["artifacts"]
-    assert (shown["name"], shown["bytes"], shown["sha256"]) == ("out/video.mp4", len(data), digest)
+    assert (await worker.say("complete", claim, result={"ok": 1}, artifacts=files_told)).json()["ack"]
+    (entry,) = (await live.client.get(f"/v1/jobs/{job_id}/artifacts")).json()["artifacts"]
+    assert (entry["name"], entry["bytes"], entry["sha256"]) == ("out/video.mp4", len(data), digest)
     async with await live.key("acme") as owner, await live.key("other") as stranger:
         link = await owner.get(f"/v1/jobs/{job_id}/artifacts/out/video.mp4")
         assert link.status_code == 307
@@ -93,18 +95,18 @@ async def test_a_large_file_goes_up_in_parts_that_can_be_signed_anew(
 ) -> None:
     monkeypatch.setattr(files, "PART_BYTES", 1000)
     await add(live)
-    got = await worker.claim()
+    claim = await worker.claim()
     data = bytes(range(256)) * 10
-    where = await ask(worker, got, "big.bin", bytes=len(data))
+    where = await ask(worker, claim, "big.bin", bytes=len(data))
     assert [part["number"] for part in where["parts"]] == [1, 2, 3]
     assert (await send(live, where["parts"][0], data[:1000])).status_code < 300
-    again = await ask(worker, got, "big.bin", bytes=len(data), upload_id=where["upload_id"], first_part=2)
+    again = await ask(worker, claim, "big.bin", bytes=len(data), upload_id=where["upload_id"], first_part=2)
     assert [part["number"] for part in again["parts"]] == [2, 3]
     for part, piece in zip(again["parts"], (data[1000:2000], data[2000:]), strict=True):
         assert (await send(live, part, piece)).status_code < 300
-    whole = await worker.say("uploads/complete", got, name="big.bin", upload_id=where["upload_id"])
+    whole = await worker.say("uploads/complete", claim, name="big.bin", upload_id=where["upload_id"])
     assert whole.json()["bytes"] == len(data)
-    assert (await worker.say("complete", got, artifacts=[{"name": "big.bin", "bytes": len(data)}])).json()["ack"]
+    assert (await worker.say("complete", claim, artifacts=[{"name": "big.bin", "bytes": len(data)}])).json()["ack"]
 
 
 async def test_inputs_are_signed_for_the_tenants_own_objects_only(live: Live, worker: Remote) -> None:
@@ -113,20 +115,20 @@ async def test_inputs_are_signed_for_the_tenants_own_objects_only(live: Live, wo
     await live.state.objects.put("uploads/other/1/in.txt", b"theirs")
     payload = {"source": "object:uploads/acme/1/in.txt", "more": ["object:uploads/other/1/in.txt", "objects"]}
     await add(live, requester_id="acme", payload=json.dumps(payload))
-    got = await worker.claim()
-    assert list(got["inputs"]) == ["object:uploads/acme/1/in.txt"]
+    claim = await worker.claim()
+    assert list(claim["inputs"]) == ["object:uploads/acme/1/in.txt"]
     async with live.bare() as client:
         assert (
-            await client.get(f"{live.url}{_path(got['inputs']['object:uploads/acme/1/in.txt'])}")
+            await client.get(f"{live.url}{_path(claim['inputs']['object:uploads/acme/1/in.txt'])}")
         ).content == b"mine"
     source = await add(live, requester_id="acme", queue="q2")
-    made = await worker.claim("q2")
-    where = await ask(worker, made, "made.txt", bytes=4)
+    result = await worker.claim("q2")
+    where = await ask(worker, result, "made.txt", bytes=4)
     await send(live, where["whole"], b"made")
     reference = json.dumps({"of": f"object:{where['key']}"})
     await add(live, requester_id="acme", queue="q3", payload=reference)
     assert (await worker.claim("q3"))["inputs"] == {}  # not adopted yet
-    await worker.say("complete", made, artifacts=[{"name": "made.txt"}])
+    await worker.say("complete", result, artifacts=[{"name": "made.txt"}])
     await add(live, requester_id="acme", queue="q4", payload=reference)
     assert len((await worker.claim("q4"))["inputs"]) == 1
     await add(live, requester_id="other", queue="q5", payload=reference)
@@ -141,8 +143,8 @@ def _path(url: str) -> str:
 async def test_an_upload_of_unsaid_length_needs_room_for_the_longest(live: Live, worker: Remote) -> None:
     await live.client.put("/v1/quotas/acme", json={"bytes": 1_000})
     await add(live, requester_id="acme")
-    got = await worker.claim()
-    refused = await worker.say("uploads", got, name="a.bin")
-    assert refused.status_code == 429, refused.text
-    assert "quota_exceeded" in refused.text
-    assert (await worker.say("uploads", got, name="a.bin", bytes=300)).status_code == 200
+    claim = await worker.claim()
+    refusal = await worker.say("uploads", claim, name="a.bin")
+    assert refusal.status_code == 429, refusal.text
+    assert "quota_exceeded" in refusal.text
+    assert (await worker.say("uploads", claim, name="a.bin", bytes=300)).status_code == 200

@@ -32,9 +32,9 @@ def worker(live: Live) -> Remote:
     return Remote(live)
 
 
-async def say(live: Live, verb: str, claimed: Answer, more: Answer) -> Answer:
+async def say(live: Live, verb: str, claim: Answer, more: Answer) -> Answer:
     """Send a report with Python's own JSON, which writes lone surrogates and NaN; the answer is a 200."""
-    body = {"worker_id": "w1", **{name: claimed[name] for name in NAMES}, **more}
+    body = {"worker_id": "w1", **{name: claim[name] for name in NAMES}, **more}
     headers = {"Content-Type": "application/json"}
     answer = await live.client.post(f"/internal/worker/{verb}", content=json.dumps(body).encode(), headers=headers)
     assert answer.status_code == 200, answer.text
@@ -86,9 +86,9 @@ async def test_a_final_failure_is_final_whatever_else_it_says(live: Live, worker
 async def test_an_error_that_is_no_object_is_its_message(live: Live, worker: Remote, error: Any) -> None:
     job_id = await add(live)
     await say(live, "fail", await worker.claim(), {"error": error})
-    kept = json.loads((await live.engine.get(job_id)).error or "{}")
-    assert kept["code"] == "unknown"
-    assert error is None or str(error).strip("[]'") in kept["message"]
+    stored_error = json.loads((await live.engine.get(job_id)).error or "{}")
+    assert stored_error["code"] == "unknown"
+    assert error is None or str(error).strip("[]'") in stored_error["message"]
 
 
 async def test_a_failure_without_an_error_is_a_failure(live: Live, worker: Remote) -> None:
@@ -107,15 +107,15 @@ async def test_a_long_wait_for_another_attempt_is_the_longest_that_there_is(live
 @pytest.mark.parametrize("result", [float("nan"), {"a": [float("-inf")], "b": "\ud83d"}, {"\udc00": "\0"}, DEEP])
 async def test_a_success_is_one_whatever_its_result_is(live: Live, worker: Remote, result: Any) -> None:
     job_id = await add(live)
-    told = {"result": result, "stream": 3, "message_id": None}
-    assert (await say(live, "complete", await worker.claim(), told))["ack"]
+    body = {"result": result, "stream": 3, "message_id": None}
+    assert (await say(live, "complete", await worker.claim(), body))["ack"]
     assert (await live.engine.get(job_id)).status is Status.SUCCEEDED
 
 
 async def test_an_attempt_may_be_named_by_a_number(live: Live, worker: Remote) -> None:
     job_id = await add(live)
-    got = await worker.claim()
-    await say(live, "complete", got, {"attempt_id": int(got["attempt_id"])})
+    claim = await worker.claim()
+    await say(live, "complete", claim, {"attempt_id": int(claim["attempt_id"])})
     assert (await live.engine.get(job_id)).status is Status.SUCCEEDED
 
 
@@ -140,9 +140,9 @@ async def test_a_claim_above_the_limits_is_held_to_them(live: Live, worker: Remo
 
 async def test_a_heartbeat_above_the_limits_is_held_to_them(live: Live, worker: Remote) -> None:
     job_id = await add(live)
-    got = await worker.claim()
+    claim = await worker.claim()
     await live.engine.cancel(job_id, "so that the wait is over")
-    lease = {"job_id": job_id, "lease_token": got["lease_token"]}
+    lease = {"job_id": job_id, "lease_token": claim["lease_token"]}
     one = await worker.send("heartbeat", **lease, wait_ms=10**9, message="m" * 5_000, progress=1)
     many = await worker.send("heartbeats", leases=[lease], wait_ms=10**9)
     assert (one.status_code, one.json()["cancel"]) == (200, True)
@@ -152,8 +152,8 @@ async def test_a_heartbeat_above_the_limits_is_held_to_them(live: Live, worker: 
 @pytest.mark.parametrize("name", ["job_id", "lease_token", "worker_id"])
 async def test_what_proves_a_lease_is_not_guessed(live: Live, worker: Remote, name: str) -> None:
     job_id = await add(live)
-    got = await worker.claim()
-    body = {"worker_id": "w1", **{known: got[known] for known in NAMES}, name: 7}
+    claim = await worker.claim()
+    body = {"worker_id": "w1", **{known_names: claim[known_names] for known_names in NAMES}, name: 7}
     answer = await live.client.post("/internal/worker/fail", json=body)
     assert (answer.status_code, name in answer.text) == (422, True)
     assert (await live.engine.get(job_id)).status is Status.RUNNING

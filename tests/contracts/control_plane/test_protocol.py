@@ -37,15 +37,15 @@ def worker(live: Live) -> Remote:
 async def test_a_claim_gives_all_that_a_worker_needs(live: Live, worker: Remote) -> None:
     assert await worker.claim() == {"claimed": False}
     job_id = await add(live, payload='{"a":1}')
-    got = await worker.claim()
-    assert (got["claimed"], got["job_id"], got["payload"]) == (True, job_id, {"a": 1})
-    assert got["stream"] == ("default" if live.engine.transport is None else "callsheet:stream:default")
-    assert len(got["lease_token"]) >= 22
-    assert got["heartbeat_interval_seconds"] < got["lease_ttl_seconds"]
-    assert got["message_id"]
+    claim = await worker.claim()
+    assert (claim["claimed"], claim["job_id"], claim["payload"]) == (True, job_id, {"a": 1})
+    assert claim["stream"] == ("default" if live.engine.transport is None else "callsheet:stream:default")
+    assert len(claim["lease_token"]) >= 22
+    assert claim["heartbeat_interval_seconds"] < claim["lease_ttl_seconds"]
+    assert claim["message_id"]
     job = await live.engine.get(job_id)
     assert job.status is Status.RUNNING
-    assert got["lease_token"] not in str(job)  # only its hash is kept
+    assert claim["lease_token"] not in str(job)  # only its hash is kept
 
 
 async def test_streams_are_served_in_their_order(live: Live, worker: Remote) -> None:
@@ -62,9 +62,9 @@ async def test_a_hundred_claims_of_one_job_have_one_winner(live: Live) -> None:
 
 async def test_a_heartbeat_extends_the_lease(live: Live, worker: Remote) -> None:
     job_id = await add(live)
-    got = await worker.claim()
+    claim = await worker.claim()
     before = (await live.engine.get(job_id)).lease_expires_at or 0
-    beat = (await worker.send("heartbeat", job_id=job_id, lease_token=got["lease_token"], progress=40)).json()
+    beat = (await worker.send("heartbeat", job_id=job_id, lease_token=claim["lease_token"], progress=40)).json()
     after = await live.engine.get(job_id)
     assert beat["ok"]
     assert after.lease_expires_at is not None
@@ -72,40 +72,40 @@ async def test_a_heartbeat_extends_the_lease(live: Live, worker: Remote) -> None
     assert abs(beat["lease_expires_at"] - after.lease_expires_at) < 2_000
     assert (after.progress, beat["cancel"]) == (40.0, False)
     await live.engine.cancel(job_id, "enough")
-    beat = (await worker.send("heartbeat", job_id=job_id, lease_token=got["lease_token"])).json()
+    beat = (await worker.send("heartbeat", job_id=job_id, lease_token=claim["lease_token"])).json()
     assert beat["cancel"]
-    assert (await worker.say("fail", got, error={"code": "canceled"})).json()["ok"]
+    assert (await worker.say("fail", claim, error={"code": "canceled"})).json()["ok"]
     assert (await live.engine.get(job_id)).status is Status.CANCELED
 
 
 @pytest.mark.parametrize("protocol", [1, 2])
 async def test_who_beats_as_often_as_a_claim_says_keeps_its_job(live: Live, worker: Remote, protocol: int) -> None:
     job_id = await add(live)
-    got = await worker.claim(protocol=protocol)
+    claim = await worker.claim(protocol=protocol)
     job = await live.engine.get(job_id)
     assert job.lease_expires_at is not None
     assert job.heartbeat_at is not None
     lease_s = (job.lease_expires_at - job.heartbeat_at) / 1000
-    assert 2 * got["heartbeat_interval_seconds"] < lease_s  # also if it does not beat at once, and one beat is lost
-    assert got["heartbeat_every_ms"] == 1000 * got["heartbeat_interval_seconds"]
-    assert got["lease_expires_in_ms"] == 1000 * lease_s
+    assert 2 * claim["heartbeat_interval_seconds"] < lease_s  # also if it does not beat at once, and one beat is lost
+    assert claim["heartbeat_every_ms"] == 1000 * claim["heartbeat_interval_seconds"]
+    assert claim["lease_expires_in_ms"] == 1000 * lease_s
     if protocol == 1:
-        assert got["lease_ttl_seconds"] == lease_s  # it knows of no other
+        assert claim["lease_ttl_seconds"] == lease_s  # it knows of no other
     for name in ("lease_ttl_seconds", "heartbeat_interval_seconds"):
-        assert isinstance(got[name], int)  # typed clients read whole seconds
+        assert isinstance(claim[name], int)  # typed clients read whole seconds
 
 
 async def test_a_completion_is_committed_then_acknowledged_and_may_be_said_twice(live: Live, worker: Remote) -> None:
     job_id = await add(live)
-    got = await worker.claim()
+    claim = await worker.claim()
     for _ in range(2):
-        answer = await worker.say("complete", got, result={"frames": 7})
+        answer = await worker.say("complete", claim, result={"frames": 7})
         assert (answer.status_code, answer.json()) == (200, {"ok": True, "ack": True})
     job = await live.engine.get(job_id)
     assert (job.status, job.result) == (Status.SUCCEEDED, '{"frames":7}')
     (attempt,) = await live.engine.store.attempts(job_id)
     assert (attempt.outcome, attempt.worker_id.partition("~")[0]) == (Outcome.SUCCEEDED, "w1")
-    other = await worker.say("fail", got, error={"code": "E"})
+    other = await worker.say("fail", claim, error={"code": "E"})
     assert (other.status_code, other.json()["code"]) == (409, "lease_lost")
 
 
@@ -114,8 +114,8 @@ async def test_a_failure_runs_again_until_it_is_a_dead_letter(live: Live, worker
     error = {"code": "OOM", "message": "no memory", "stack": "here", "retryable": True}
     first = await worker.claim()
     for _ in range(2):
-        said = (await worker.say("fail", first, error=error)).json()
-        assert said == {"ok": True, "ack": True, "requeued": True, "dlq": False}
+        answer = (await worker.say("fail", first, error=error)).json()
+        assert answer == {"ok": True, "ack": True, "requeued": True, "dlq": False}
     second = await worker.claim()
     assert second["job_id"] == job_id
     assert second["attempt_id"] != first["attempt_id"]
@@ -133,16 +133,16 @@ async def test_a_failure_runs_again_until_it_is_a_dead_letter(live: Live, worker
 
 async def test_a_failure_that_is_not_retryable_fails(live: Live, worker: Remote) -> None:
     job_id = await add(live)
-    said = (await worker.say("fail", await worker.claim(), error={"code": "bad_input", "retryable": False})).json()
-    assert (said["requeued"], said["dlq"]) == (False, False)
+    answer = (await worker.say("fail", await worker.claim(), error={"code": "bad_input", "retryable": False})).json()
+    assert (answer["requeued"], answer["dlq"]) == (False, False)
     assert (await live.engine.get(job_id)).status is Status.FAILED
 
 
 @pytest.mark.parametrize("told", [{"message": None, "stack": None}, {"message": "m" * 9_000, "stack": "s" * 90_000}])
 async def test_a_failure_is_taken_whatever_its_message_and_stack_are(live: Live, worker: Remote, told: Answer) -> None:
     job_id = await add(live)
-    said = await worker.say("fail", await worker.claim(), error={"code": "E", "retryable": False, **told})
-    assert said.json()["ok"], said.text
+    answer = await worker.say("fail", await worker.claim(), error={"code": "E", "retryable": False, **told})
+    assert answer.json()["ok"], answer.text
     job = await live.engine.get(job_id)
     assert job.status is Status.FAILED
     assert len(job.error or "") < 13_000
@@ -150,40 +150,40 @@ async def test_a_failure_is_taken_whatever_its_message_and_stack_are(live: Live,
 
 async def test_a_release_costs_no_attempt(live: Live, worker: Remote) -> None:
     job_id = await add(live)
-    got = await worker.claim()
-    assert (await worker.say("release", got)).json()["ok"]
+    claim = await worker.claim()
+    assert (await worker.say("release", claim)).json()["ok"]
     job = await live.engine.get(job_id)
     assert (job.status, job.attempt_count) == (Status.QUEUED, 0)
-    assert (await worker.say("complete", got, result=1)).status_code == 409
+    assert (await worker.say("complete", claim, result=1)).status_code == 409
 
 
 async def test_tokens_prove_claims_and_nothing_else_does(live: Live, worker: Remote) -> None:
     await add(live)
-    got = await worker.claim()
+    claim = await worker.claim()
     stranger = Remote(live, "w2")
     for wrong in (
-        await stranger.say("complete", got, result=1),
-        await worker.say("complete", {**got, "lease_token": "guess"}, result=1),
-        await worker.say("complete", {**got, "attempt_id": "99"}, result=1),
-        await stranger.send("heartbeat", job_id=got["job_id"], lease_token=got["lease_token"]),
+        await stranger.say("complete", claim, result=1),
+        await worker.say("complete", {**claim, "lease_token": "guess"}, result=1),
+        await worker.say("complete", {**claim, "attempt_id": "99"}, result=1),
+        await stranger.send("heartbeat", job_id=claim["job_id"], lease_token=claim["lease_token"]),
     ):
         assert (wrong.status_code, wrong.json()["code"]) == (403, "forbidden")
-    unknown = await worker.say("complete", {**got, "job_id": "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"}, result=1)
+    unknown = await worker.say("complete", {**claim, "job_id": "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"}, result=1)
     assert unknown.status_code == 404
-    assert (await live.engine.get(got["job_id"])).status is Status.RUNNING
+    assert (await live.engine.get(claim["job_id"])).status is Status.RUNNING
 
 
 async def test_an_expired_lease_is_lost_for_good(live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(claims, "PROVISIONAL_S", 0.0)
     await add(live, retry='{"lost_lease_backoff":{"table_ms":[0]}}')
     first = await worker.claim()
-    while not (expired := await live.engine.store.with_expired_lease(10)):
+    while not (expired_job := await live.engine.store.with_expired_lease(10)):
         await asyncio.sleep(0.002)
-    await live.engine.settle([commands.lose_lease(expired[0], rand=0.0)])
+    await live.engine.settle([commands.lose_lease(expired_job[0], rand=0.0)])
     second = await Remote(live, "w2").claim()
     assert second["job_id"] == first["job_id"]
-    lost = (await live.engine.get(second["job_id"])).error or ""
-    assert "worker w1 went silent" in lost  # and not the hash of its token, which is a part of its id
+    lost_job = (await live.engine.get(second["job_id"])).error or ""
+    assert "worker w1 went silent" in lost_job  # and not the hash of its token, which is a part of its id
     for verb, more in ("heartbeat", {}), ("complete", {"result": 1}), ("fail", {"error": {"code": "E"}}):
         late = await worker.say(verb, first, **more)
         assert (late.status_code, late.json()["code"]) == (409, "lease_lost")
@@ -230,8 +230,8 @@ async def test_who_has_gone_is_given_nothing(live: Live, worker: Remote) -> None
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(Remote(live, f"gone{n}").claim(wait_ms=20_000), 0.05)
     job_id = await add(live)
-    got = await asyncio.wait_for(worker.claim(wait_ms=60_000), 60)
-    assert got["job_id"] == job_id
+    claim = await asyncio.wait_for(worker.claim(wait_ms=60_000), 60)
+    assert claim["job_id"] == job_id
 
 
 @pytest.mark.parametrize(
@@ -252,9 +252,9 @@ async def test_a_wrong_claim_is_told(live: Live, worker: Remote, body: Answer) -
 
 async def test_a_wrong_end_changes_nothing(live: Live, worker: Remote) -> None:
     job_id = await add(live)
-    got = await worker.claim()
-    assert (await worker.say("complete", got, follow_ups="none")).status_code == 422
-    assert (await worker.say("complete", got, result="x" * 1_100_000)).status_code == 413
+    claim = await worker.claim()
+    assert (await worker.say("complete", claim, follow_ups="none")).status_code == 422
+    assert (await worker.say("complete", claim, result="x" * 1_100_000)).status_code == 413
     assert (await live.engine.get(job_id)).status is Status.RUNNING
 
 

@@ -43,25 +43,25 @@ async def test_what_comes_back_or_follows_wakes_one_who_waits(live: Live, how: s
     """No hint of a store in memory tells of it, and who waits to the end is given nothing."""
     busy, idle = Remote(live), Remote(live, "w2")
     await add(live)
-    got = await busy.claim()
+    claim = await busy.claim()
     parked_claim = asyncio.create_task(idle.claim(wait_ms=60_000))
     await parked(live, 1)
     match how:
         case "release":
-            await busy.say("release", got)
+            await busy.say("release", claim)
         case "retry":
-            await busy.say("fail", got, error={"code": "x"}, retry_in_ms=0)
+            await busy.say("fail", claim, error={"code": "x"}, retry_in_ms=0)
         case _:
-            await busy.say("complete", got, result=1, follow_ups=[{"task": "next"}])
+            await busy.say("complete", claim, result=1, follow_ups=[{"task": "next"}])
     assert (await parked_claim)["claimed"]
 
 
 async def test_who_has_gone_does_not_keep_a_wake_up(live: Live) -> None:
-    gone = [asyncio.create_task(Remote(live, f"w{n}").claim(wait_ms=60_000)) for n in range(20)]
+    leaving = [asyncio.create_task(Remote(live, f"w{n}").claim(wait_ms=60_000)) for n in range(20)]
     await parked(live, 20)
-    for claim in gone:
+    for claim in leaving:
         claim.cancel()
-    await asyncio.gather(*gone, return_exceptions=True)
+    await asyncio.gather(*leaving, return_exceptions=True)
     alive = asyncio.create_task(Remote(live, "alive").claim(wait_ms=60_000))
     await parked(live, 21)
     await add(live)

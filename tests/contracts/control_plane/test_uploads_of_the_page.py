@@ -48,8 +48,8 @@ async def live(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pyte
 
 async def run_example(live: Live, tmp_path: Path, *paths: Path) -> str:
     """What the example of the page prints. It runs apart from the server, and knows nothing of Callsheet."""
-    (found,) = EXAMPLE.findall(PAGE.read_text("utf-8"))
-    (tmp_path / "upload.py").write_text(found, "utf-8")
+    (matches,) = EXAMPLE.findall(PAGE.read_text("utf-8"))
+    (tmp_path / "upload.py").write_text(matches, "utf-8")
     environment = {"CALLSHEET_URL": live.url, "CALLSHEET_TOKEN": KEY, "CALLSHEET_STREAMS": "default"}
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-I", str(tmp_path / "upload.py"), *map(str, paths)),
@@ -68,8 +68,8 @@ async def test_the_example_of_the_page_uploads_a_small_and_a_large_file(live: Li
     small.write_bytes(b"a few words")
     large.write_bytes(os.urandom(2 * files.PART_BYTES + 7))
     assert "'ack': True" in await run_example(live, tmp_path, small, large)
-    listed = (await live.client.get(f"/v1/jobs/{job_id}/artifacts")).json()["artifacts"]
-    kept = {file["name"]: (file["bytes"], file["sha256"]) for file in listed}
+    listing = (await live.client.get(f"/v1/jobs/{job_id}/artifacts")).json()["artifacts"]
+    kept = {file["name"]: (file["bytes"], file["sha256"]) for file in listing}
     assert kept == {
         f"out/{path.name}": (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest())
         for path in (small, large)
@@ -80,9 +80,11 @@ async def test_the_example_of_the_page_uploads_a_small_and_a_large_file(live: Li
             assert (await client.get(link.headers["location"])).content == path.read_bytes()
 
 
-async def send(live: Live, signed: Answer, data: bytes) -> httpx2.Response:
+async def send(live: Live, signed_url: Answer, data: bytes) -> httpx2.Response:
     async with live.bare() as client:
-        return await client.request(signed["method"], signed["url"], headers=signed["headers"], content=data)
+        return await client.request(
+            signed_url["method"], signed_url["url"], headers=signed_url["headers"], content=data
+        )
 
 
 def told(answer: httpx2.Response) -> tuple[int, Any]:
@@ -93,37 +95,37 @@ async def test_the_answers_are_those_of_the_page(live: Live) -> None:
     worker, size = Remote(live), 2 * files.PART_BYTES + 7
     await live.client.put("/v1/quotas/acme", json={"bytes": 10 * size})
     await add(live, requester_id="acme")
-    got = await worker.claim()
-    assert told(await worker.say("uploads", got, name="a/../b", bytes=3)) == (422, "invalid_key")
-    assert told(await worker.say("uploads", got, name="", bytes=3)) == (422, "validation_failed")
-    assert told(await worker.say("uploads", got, name="a", upload_id="u")) == (422, "validation_failed")
-    assert told(await worker.say("uploads", got, name="a", bytes=11 * size)) == (429, "quota_exceeded")
-    assert told(await worker.say("uploads", got, name="a")) == (429, "quota_exceeded")
-    begun = (await worker.say("uploads", got, name="a", bytes=size)).json()
+    claim = await worker.claim()
+    assert told(await worker.say("uploads", claim, name="a/../b", bytes=3)) == (422, "invalid_key")
+    assert told(await worker.say("uploads", claim, name="", bytes=3)) == (422, "validation_failed")
+    assert told(await worker.say("uploads", claim, name="a", upload_id="u")) == (422, "validation_failed")
+    assert told(await worker.say("uploads", claim, name="a", bytes=11 * size)) == (429, "quota_exceeded")
+    assert told(await worker.say("uploads", claim, name="a")) == (429, "quota_exceeded")
+    begun = (await worker.say("uploads", claim, name="a", bytes=size)).json()
     data = os.urandom(size)
     pieces = [data[at : at + files.PART_BYTES] for at in range(0, size, files.PART_BYTES)]
     assert [part["number"] for part in begun["parts"]] == [1, 2]
     anew = {"name": "a", "bytes": size, "upload_id": begun["upload_id"], "first_part": 3}
-    (last,) = (await worker.say("uploads", got, **anew)).json()["parts"]
+    (last,) = (await worker.say("uploads", claim, **anew)).json()["parts"]
     assert (await send(live, begun["parts"][0], pieces[0])).status_code < 300
     assert (await send(live, last, pieces[2])).status_code < 300
     whole = {"name": "a", "upload_id": begun["upload_id"]}
-    assert told(await worker.say("uploads/complete", got, **whole)) == (409, "upload_incomplete")
+    assert told(await worker.say("uploads/complete", claim, **whole)) == (409, "upload_incomplete")
     assert (await send(live, begun["parts"][1], pieces[1])).status_code < 300
-    assert (await worker.say("uploads/complete", got, **whole)).json()["bytes"] == size
-    again = await worker.say("uploads/complete", got, **whole)
+    assert (await worker.say("uploads/complete", claim, **whole)).json()["bytes"] == size
+    again = await worker.say("uploads/complete", claim, **whole)
     assert told(again) in {(404, "upload_not_found"), (409, "object_exists")}
-    assert told(await worker.say("complete", got, artifacts=[{"name": "b"}])) == (409, "artifact_missing")
-    assert told(await worker.say("complete", got, artifacts=[{"name": "a", "bytes": 1}])) == (409, "artifact_missing")
-    small = (await worker.say("uploads", got, name="c", bytes=3)).json()["whole"]
-    assert (await worker.say("complete", got, artifacts=[{"name": "a", "bytes": size}])).json()["ack"]
+    assert told(await worker.say("complete", claim, artifacts=[{"name": "b"}])) == (409, "artifact_missing")
+    assert told(await worker.say("complete", claim, artifacts=[{"name": "a", "bytes": 1}])) == (409, "artifact_missing")
+    small = (await worker.say("uploads", claim, name="c", bytes=3)).json()["whole"]
+    assert (await worker.say("complete", claim, artifacts=[{"name": "a", "bytes": size}])).json()["ack"]
     if small["url"].startswith("/"):  # an S3 knows nothing of attempts; what comes late there is seen by nobody
         assert told(await send(live, small, b"abc")) == (403, "link_refused")
-    assert told(await worker.say("uploads", got, name="c", bytes=3)) == (409, "lease_lost")
+    assert told(await worker.say("uploads", claim, name="c", bytes=3)) == (409, "lease_lost")
 
 
 async def test_a_server_without_objects_says_so() -> None:
     async with serving(stores.fresh_url("sqlite"), routers=ROUTERS) as live:
         await add(live)
-        got = await Remote(live).claim()
-        assert told(await Remote(live).say("uploads", got, name="a", bytes=1)) == (404, "not_found")
+        claim = await Remote(live).claim()
+        assert told(await Remote(live).say("uploads", claim, name="a", bytes=1)) == (404, "not_found")

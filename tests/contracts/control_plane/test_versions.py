@@ -21,11 +21,11 @@ def test_the_present_protocol_and_the_one_before_are_served() -> None:
 
 @pytest.mark.parametrize("protocol", [-1, versions.OLDEST - 1, versions.CURRENT + 1, 999])
 def test_another_protocol_gets_no_work_but_may_end_what_it_has(protocol: int) -> None:
-    with pytest.raises(Problem) as told:
+    with pytest.raises(Problem) as excinfo:
         versions.check(protocol)
-    assert (told.value.code, told.value.status) == ("upgrade_required", 426)
-    assert told.value.more == {"min_version": versions.OLDEST, "max_version": versions.CURRENT}
-    assert told.value.headers["Upgrade"] == f"callsheet/{versions.CURRENT}"
+    assert (excinfo.value.code, excinfo.value.status) == ("upgrade_required", 426)
+    assert excinfo.value.more == {"min_version": versions.OLDEST, "max_version": versions.CURRENT}
+    assert excinfo.value.headers["Upgrade"] == f"callsheet/{versions.CURRENT}"
     assert versions.lenient(protocol) in SERVED
 
 

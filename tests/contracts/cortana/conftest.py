@@ -22,12 +22,12 @@ def video(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], MadeUp]:
     return lambda name: _halved(made_up(name, folder), base) if name in ALL else made_up(name, folder)
 
 
-def _halved(made: MadeUp, folder: Path) -> MadeUp:
-    small = folder / f"half-{made.name}.mp4"
+def _halved(film: MadeUp, folder: Path) -> MadeUp:
+    small = folder / f"half-{film.name}.mp4"
     if not small.exists():
-        command = [str(ffmpeg().path), "-v", "error", "-i", str(made.path), "-vf", "scale=640:360", "-y", str(small)]
+        command = [str(ffmpeg().path), "-v", "error", "-i", str(film.path), "-vf", "scale=640:360", "-y", str(small)]
         subprocess.run(command, check=True, stdin=subprocess.DEVNULL)
-    return made._replace(path=small, width=640, height=360)
+    return film._replace(path=small, width=640, height=360)
 
 
 @pytest.fixture

@@ -20,10 +20,10 @@ PARTS = {"transcode": "make", "sample": "take", "ocr": "read", "segment_index": 
 
 def _stalled(work: Callable[..., Any]) -> Callable[..., Any]:
     async def stalled(*args: Any) -> Any:
-        done = await work(*args)
+        outcome = await work(*args)
         Path(os.environ["CORTANA_MARK"]).touch()
         await asyncio.sleep(3600)
-        return done
+        return outcome
 
     return stalled
 

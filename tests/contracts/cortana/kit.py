@@ -48,10 +48,10 @@ class Stack:
             return await client.add_video(path, **body)
 
     async def video(self, video_id: str) -> dict[str, Any]:
-        answered = await self.client.get(f"/videos/{video_id}")
-        assert answered.status_code == 200, answered.text
-        found: dict[str, Any] = answered.json()
-        return found
+        response = await self.client.get(f"/videos/{video_id}")
+        assert response.status_code == 200, response.text
+        body: dict[str, Any] = response.json()
+        return body
 
     async def over(self, video_id: str, patience_s: float = PATIENCE_S) -> dict[str, Any]:
         """The video when it is ready or has failed."""
@@ -61,9 +61,9 @@ class Stack:
         return await self.video(video_id)
 
     async def search(self, text: str, **more: Any) -> dict[str, Any]:
-        answered = await self.client.get("/search", params={"q": text, **more})
-        assert answered.status_code == 200, answered.text
-        found: dict[str, Any] = answered.json()
+        reply = await self.client.get("/search", params={"q": text, **more})
+        assert reply.status_code == 200, reply.text
+        found: dict[str, Any] = reply.json()
         return found
 
     async def keys(self, prefix: str) -> set[str]:

@@ -45,9 +45,9 @@ async def ended(stack: Stack, new: NewJob) -> dict[str, Any]:
     await stack.live.engine.enqueue([new])
     async for _ in stack.live.engine.watch(new.job_id):
         pass
-    answered = await stack.live.client.get(f"/pipeline/jobs/{new.job_id}")
-    found: dict[str, Any] = answered.json()
-    return found
+    response = await stack.live.client.get(f"/pipeline/jobs/{new.job_id}")
+    body: dict[str, Any] = response.json()
+    return body
 
 
 @pytest.mark.parametrize("name", ODD)
@@ -65,8 +65,8 @@ async def test_a_file_that_is_no_whole_video_fails_with_its_reason(
             "video_id": video_id,
             "s3_original_path": paths.original(video_id),
         }
-        told = await stack.video(video_id)
-        assert (told["status"], told["error"]["type"]) == ("failed", error["type"])
+        video_row = await stack.video(video_id)
+        assert (video_row["status"], video_row["error"]["type"]) == ("failed", error["type"])
 
 
 async def test_what_is_no_media_at_all_fails_at_once(tmp_path: Path) -> None:
@@ -81,9 +81,9 @@ async def test_a_strange_but_whole_video_becomes_ready(name: str, tmp_path: Path
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
         video_id = await placed(stack, video(name).path)
         await stack.live.engine.enqueue([start_job(video_id, TENANT)])
-        told = await stack.over(video_id)
-        assert told["status"] == "ready", told["error"]
-        assert (told["width"], told["height"]) == (video(name).width, video(name).height)
+        video_row = await stack.over(video_id)
+        assert video_row["status"] == "ready", video_row["error"]
+        assert (video_row["width"], video_row["height"]) == (video(name).width, video(name).height)
 
 
 async def test_a_deleted_original_is_not_tried_again(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ async def test_a_deleted_original_is_not_tried_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"frame_paths": []}, "frame_paths"),
         ({"frame_paths": ["frames/another/1.jpg"]}, "no frame of this video"),
@@ -109,14 +109,16 @@ async def test_a_deleted_original_is_not_tried_again(tmp_path: Path) -> None:
         ({"more": 1}, "more"),
     ],
 )
-async def test_a_wrong_ocr_payload_fails_without_another_try(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+async def test_a_wrong_ocr_payload_fails_without_another_try(
+    change: dict[str, Any], message: str, tmp_path: Path
+) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
         video_id = await placed(stack, b"x")
         right = {"video_id": video_id, "frame_paths": [f"frames/{video_id}/100.jpg"], "languages": ["eng"]}
         payload = json.loads(json.dumps({**right, "min_confidence": 0.6, **change}).replace("{id}", video_id))
         job = await ended(stack, stage_job("ocr", video_id, TENANT, payload))
         assert (job["status"], job["retry_count"]) == ("failed", 0)
-        assert told in job["payload"]["error"]["message"]
+        assert message in job["payload"]["error"]["message"]
 
 
 async def test_an_original_of_somebody_else_cannot_be_named(tmp_path: Path) -> None:
@@ -156,15 +158,15 @@ async def test_a_video_of_another_requester_is_as_one_that_never_was(tmp_path: P
 async def test_clips_outside_of_the_video_are_refused_and_padding_stays_inside(
     tmp_path: Path, video: MakesVideo
 ) -> None:
-    made = video("price")
+    film = video("price")
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
-        video_id = await placed(stack, made.path)
-        for span, told in (((5000, 5000), "after t_start"), ((10**7, 10**7 + 1), "after the end")):
+        video_id = await placed(stack, film.path)
+        for span, message in (((5000, 5000), "after t_start"), ((10**7, 10**7 + 1), "after the end")):
             new = clip_job(video_id, f"clip-{span[0]}", span, 0, TENANT)
             job = await ended(stack, new)
             assert (job["status"], job["retry_count"]) == ("failed", 0)
-            assert told in job["payload"]["error"]["message"]
-        end = made.duration_ms
+            assert message in job["payload"]["error"]["message"]
+        end = film.duration_ms
         new = clip_job(video_id, "last", (end - 500, end + 5000), 1000, TENANT)
         assert (await ended(stack, new))["status"] == "done"
         job_of = await stack.live.engine.get(new.job_id)
@@ -186,8 +188,8 @@ async def test_clips_outside_of_the_video_are_refused_and_padding_stays_inside(
 )
 async def test_a_wrong_new_video_is_told_of(body: dict[str, Any], tmp_path: Path) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
-        answered = await stack.client.post("/videos", json=body)
-        assert (answered.status_code, answered.json()["code"]) == (422, "validation_failed")
+        response = await stack.client.post("/videos", json=body)
+        assert (response.status_code, response.json()["code"]) == (422, "validation_failed")
         assert (await stack.client.get("/videos")).json()["videos"] == []
 
 
@@ -219,5 +221,5 @@ async def test_unknown_languages_are_refused_when_the_video_is_added(tmp_path: P
             answer = await stack.client.post("/videos", json={**new, "options": {"languages": codes}})
             assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
             assert codes[-1] in answer.text
-        known = {**new, "options": {"languages": ["eng", "deu", "chi_sim"]}}
-        assert (await stack.client.post("/videos", json=known)).status_code == 201
+        known_names = {**new, "options": {"languages": ["eng", "deu", "chi_sim"]}}
+        assert (await stack.client.post("/videos", json=known_names)).status_code == 201

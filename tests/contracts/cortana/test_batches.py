@@ -82,9 +82,9 @@ async def test_an_attempt_goes_on_after_the_last_batch_of_the_one_before(
         assert job.status is Status.SUCCEEDED, job.error
         assert engine.asked == [FRAMES, FRAMES - ocr.BATCH]
         assert engine.read == keys, "each frame was read once"
-        found = [segment for segment in await stack.catalog.detections_of(video_id) if segment.text]
-        assert len(found) == FRAMES
-        first = found[0]
+        results = [segment for segment in await stack.catalog.detections_of(video_id) if segment.text]
+        assert len(results) == FRAMES
+        first = results[0]
         assert (first.t_start, first.t_end, first.confidence, first.language) == (0, 100, 0.9, "eng")
         assert (first.owner_id, first.team_id) == (TENANT, None)
         assert tuple(first.bounding_box) == (1, 2, 30, 10)

@@ -38,15 +38,15 @@ async def watched(stack: Stack, team_id: str | None = None) -> str:
 async def test_a_request_makes_a_job_with_the_contracts_payload(tmp_path: Path) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
         video_id = await watched(stack)
-        asked = {"video_id": video_id, "t_start": 1500, "t_end": 3000}
-        answered = await stack.client.post("/clips", json=asked)
-        told = answered.json()
-        assert (answered.status_code, told["status"]) == (202, "queued")
-        job = (await stack.client.get(f"/pipeline/jobs/{told['job_id']}")).json()
+        body = {"video_id": video_id, "t_start": 1500, "t_end": 3000}
+        response = await stack.client.post("/clips", json=body)
+        reply = response.json()
+        assert (response.status_code, reply["status"]) == (202, "queued")
+        job = (await stack.client.get(f"/pipeline/jobs/{reply['job_id']}")).json()
         assert (job["job_type"], job["status"]) == ("clip_generate", "queued")
         assert job["payload"] == {
-            **asked,
-            "clip_id": told["clip_id"],
+            **body,
+            "clip_id": reply["clip_id"],
             "padding_ms": 2000,
             "s3_original_path": f"videos/original/{video_id}/master.mp4",
         }
@@ -55,11 +55,11 @@ async def test_a_request_makes_a_job_with_the_contracts_payload(tmp_path: Path) 
 async def test_a_video_may_have_several_clip_jobs_and_a_clip_has_one(tmp_path: Path) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
         video_id = await watched(stack)
-        asked = [{"video_id": video_id, "t_start": at, "t_end": at + 500} for at in (0, 1000, 2000)]
-        made = [(await stack.client.post("/clips", json=one)).json() for one in asked]
-        assert len({one["job_id"] for one in made}) == 3
-        again = (await stack.client.post("/clips", json={**asked[0], "clip_id": made[0]["clip_id"]})).json()
-        assert again == made[0]
+        request = [{"video_id": video_id, "t_start": at, "t_end": at + 500} for at in (0, 1000, 2000)]
+        clips = [(await stack.client.post("/clips", json=one)).json() for one in request]
+        assert len({one["job_id"] for one in clips}) == 3
+        again = (await stack.client.post("/clips", json={**request[0], "clip_id": clips[0]["clip_id"]})).json()
+        assert again == clips[0]
 
 
 async def test_a_clip_that_failed_comes_back_within_the_quota_of_whom_it_is_cut_for(tmp_path: Path) -> None:
@@ -67,14 +67,14 @@ async def test_a_clip_that_failed_comes_back_within_the_quota_of_whom_it_is_cut_
     async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
         engine, video_id = stack.live.engine, await watched(stack, team_id=TEAM)
         async with await stack.live.key(OTHER, teams=[TEAM]) as mate:
-            asked = {"video_id": video_id, "t_start": 0, "t_end": 500, "clip_id": "one"}
-            made = (await mate.post("/clips", json=asked)).json()
-            (job,) = await engine.claim(ClaimRequest("w", ((await engine.get(made["job_id"])).queue,)))
+            body = {"video_id": video_id, "t_start": 0, "t_end": 500, "clip_id": "one"}
+            reply = (await mate.post("/clips", json=body)).json()
+            (job,) = await engine.claim(ClaimRequest("w", ((await engine.get(reply["job_id"])).queue,)))
             await engine.settle([commands.dead_letter(job, JobError("broke", "it broke"))])
             await stack.live.state.quotas.set(OTHER, {"queued": 1})
-            await mate.post("/clips", json={**asked, "clip_id": "two"})
-            refused = await mate.post("/clips", json=asked)
-        assert (refused.status_code, refused.json()["code"]) == (429, "quota_exceeded"), refused.text
+            await mate.post("/clips", json={**body, "clip_id": "two"})
+            refusal = await mate.post("/clips", json=body)
+        assert (refusal.status_code, refusal.json()["code"]) == (429, "quota_exceeded"), refusal.text
         assert await engine.store.queued_of([OTHER, TENANT], most=9) == [1, 0]
 
 
@@ -86,22 +86,22 @@ async def test_a_clip_that_is_there_is_not_cut_again_and_is_kept_for_thirty_days
         await stack.objects.put(key, b"cut before")
         new = clip_job(video_id, "one", (1500, 3000), 2000, TENANT)
         await stack.catalog.add_clip(Clip("one", video_id, TENANT, None, new.job_id, 1500, 3000, 2000, key))
-        begun = round(time.time() * 1000)
+        start = round(time.time() * 1000)
         await stack.live.engine.enqueue([new])
         async for _ in stack.live.engine.watch(new.job_id):
             pass
         job = await stack.live.engine.get(new.job_id)
         assert job.status is Status.SUCCEEDED, job.error
-        told = {"clip_id": "one", "s3_path": key, "t_start": 0, "t_end": 5000, "skipped": True}
-        assert json.loads(job.result or "{}") == told
+        clip_result = {"clip_id": "one", "s3_path": key, "t_start": 0, "t_end": 5000, "skipped": True}
+        assert json.loads(job.result or "{}") == clip_result
         assert await stack.objects.get(key) == b"cut before"
-        assert await stack.catalog.expired_clips(begun + 30 * DAY_MS - 1, 10) == []
-        assert [clip.clip_id for clip in await stack.catalog.expired_clips(begun + 31 * DAY_MS, 10)] == ["one"]
+        assert await stack.catalog.expired_clips(start + 30 * DAY_MS - 1, 10) == []
+        assert [clip.clip_id for clip in await stack.catalog.expired_clips(start + 31 * DAY_MS, 10)] == ["one"]
 
 
-@pytest.mark.parametrize(("known", "told"), [(None, (0, 5000)), ((0, 4200), (0, 4200))])
+@pytest.mark.parametrize(("known", "expected_span"), [(None, (0, 5000)), ((0, 4200), (0, 4200))])
 async def test_a_clip_of_a_video_of_unknown_length_is_not_cut_again_either(
-    tmp_path: Path, known: tuple[int, int] | None, told: tuple[int, int]
+    tmp_path: Path, known: tuple[int, int] | None, expected_span: tuple[int, int]
 ) -> None:
     """Whoever transcodes by SQL writes the document's columns, and no length. There is no original here."""
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
@@ -109,18 +109,18 @@ async def test_a_clip_of_a_video_of_unknown_length_is_not_cut_again_either(
         video = Video(video_id, TENANT, None, "x", VideoStatus.UPLOADING, paths.original(video_id))
         await stack.catalog.add_video(video)
         await stack.objects.put(paths.clip(video_id, "one"), b"cut before")
-        asked = {"video_id": video_id, "t_start": 1500, "t_end": 3000, "clip_id": "one"}
+        body = {"video_id": video_id, "t_start": 1500, "t_end": 3000, "clip_id": "one"}
         if known:
             clip = Clip("one", video_id, TENANT, None, str(uuid.uuid4()), 1500, 3000, 2000, paths.clip(video_id, "one"))
             await stack.catalog.add_clip(clip)
             await stack.catalog.note_clip("one", known, round(time.time() * 1000) + DAY_MS)
-        made = (await stack.client.post("/clips", json=asked)).json()
-        async for _ in stack.live.engine.watch(made["job_id"]):
+        reply = (await stack.client.post("/clips", json=body)).json()
+        async for _ in stack.live.engine.watch(reply["job_id"]):
             pass
-        job = await stack.live.engine.get(made["job_id"])
+        job = await stack.live.engine.get(reply["job_id"])
         assert job.status is Status.SUCCEEDED, job.error
         result = json.loads(job.result or "{}")
-        assert (result["skipped"], result["t_start"], result["t_end"]) == (True, *told)
+        assert (result["skipped"], result["t_start"], result["t_end"]) == (True, *expected_span)
         assert await stack.objects.get(paths.clip(video_id, "one")) == b"cut before"
 
 
@@ -129,8 +129,8 @@ async def test_many_requests_at_once_for_one_clip_make_one(kind: str, tmp_path: 
     async with running(stores.fresh_url(kind), tmp_path, worker=False) as stack:
         video_id = await watched(stack)
         for round_ in range(3):
-            asked = {"video_id": video_id, "t_start": 0, "t_end": 500, "clip_id": f"clip-{round_}"}
-            answers = await asyncio.gather(*(stack.client.post("/clips", json=asked) for _ in range(8)))
+            body = {"video_id": video_id, "t_start": 0, "t_end": 500, "clip_id": f"clip-{round_}"}
+            answers = await asyncio.gather(*(stack.client.post("/clips", json=body) for _ in range(8)))
             assert [answer.status_code for answer in answers] == [202] * 8
             assert len({answer.json()["job_id"] for answer in answers}) == 1
         rows = (await stack.client.get("/pipeline/jobs", params={"job_type": "clip_generate"})).json()["jobs"]

@@ -42,10 +42,10 @@ def start(url: str, stack: Stack, stage: str, mark: Path) -> subprocess.Popen[by
 async def test_a_worker_killed_at_the_end_of_each_stage_leaves_one_whole_result(
     kind: str, tmp_path: Path, video: Callable[[str], MadeUp]
 ) -> None:
-    made = video("price")
+    film = video("price")
     url = stores.fresh_url(kind)
     async with running(url, tmp_path, worker=False) as stack:
-        video_id = await stack.added(made.path)
+        video_id = await stack.added(film.path)
         for stage in PIPELINE:
             mark = tmp_path / stage
             process = start(url, stack, stage, mark)
@@ -70,16 +70,16 @@ async def test_a_worker_killed_at_the_end_of_each_stage_leaves_one_whole_result(
         assert (await stack.video(video_id))["status"] == "ready"
         jobs = await jobs_of(stack)
         assert [(job["job_type"], job["status"]) for job in jobs] == [(stage, "done") for stage in PIPELINE]
-        found = (await stack.client.get(f"/videos/{video_id}/segments")).json()["segments"]
-        killed = [(text["text"], text["t_start"], text["t_end"]) for text in found]
-        assert len(set(killed)) == len(killed) > 0
-    assert killed == await _undisturbed(tmp_path / "again", made)
+        segments = (await stack.client.get(f"/videos/{video_id}/segments")).json()["segments"]
+        killed_texts = [(text["text"], text["t_start"], text["t_end"]) for text in segments]
+        assert len(set(killed_texts)) == len(killed_texts) > 0
+    assert killed_texts == await _undisturbed(tmp_path / "again", film)
 
 
-async def _undisturbed(folder: Path, made: MadeUp) -> list[tuple[str, int, int]]:
+async def _undisturbed(folder: Path, film: MadeUp) -> list[tuple[str, int, int]]:
     """What the same video gives when nobody is killed."""
     async with running(stores.fresh_url("sqlite"), folder) as stack:
-        video_id = await stack.added(made.path)
+        video_id = await stack.added(film.path)
         assert (await stack.over(video_id))["status"] == "ready"
-        found = (await stack.client.get(f"/videos/{video_id}/segments")).json()["segments"]
-        return [(text["text"], text["t_start"], text["t_end"]) for text in found]
+        segments = (await stack.client.get(f"/videos/{video_id}/segments")).json()["segments"]
+        return [(text["text"], text["t_start"], text["t_end"]) for text in segments]

@@ -26,8 +26,8 @@ MINUTE_MS = 60_000
 
 
 async def claimed(engine: Engine, now: int) -> Job | None:
-    found = await engine.claim(ClaimRequest("w", lease_ms=MINUTE_MS), now=now)
-    return found[0] if found else None
+    jobs = await engine.claim(ClaimRequest("w", lease_ms=MINUTE_MS), now=now)
+    return jobs[0] if jobs else None
 
 
 async def failed_once(engine: Engine, now: int, error: Exception) -> dict[str, Any]:
@@ -46,21 +46,25 @@ async def test_a_job_is_tried_again_after_one_five_and_fifteen_minutes_and_then_
         await engine.enqueue([new], now=T0)
         now = T0
         for retries, minutes in enumerate((1, 5, 15), start=1):
-            told = await failed_once(engine, now, again)
-            assert (told["status"], told["retry_count"]) == ("queued", retries)
+            payload = await failed_once(engine, now, again)
+            assert (payload["status"], payload["retry_count"]) == ("queued", retries)
             due = (await engine.get(new.job_id)).run_at
             assert 0.8 * minutes * MINUTE_MS - 1 <= due - now <= 1.2 * minutes * MINUTE_MS + 1
             assert await claimed(engine, due - 1) is None, "it is not due"
             now = due
-        told = await failed_once(engine, now, again)
-        assert (told["status"], told["retry_count"], told["payload"]["error"]["retry_count"]) == ("failed", 3, 3)
+        payload = await failed_once(engine, now, again)
+        assert (payload["status"], payload["retry_count"], payload["payload"]["error"]["retry_count"]) == (
+            "failed",
+            3,
+            3,
+        )
         assert (await engine.get(new.job_id)).status is Status.DEAD_LETTER
         assert await claimed(engine, now + 10**9) is None, "nobody takes it by itself"
         assert pipeline_job(await engine.requeue(new.job_id, now=now))["status"] == "queued"
 
 
 @pytest.mark.parametrize(
-    ("error", "told"),
+    ("error", "message"),
     [
         (ObjectNotFound("videos/original/x/master.mp4"), "S3ObjectNotFound"),
         (ObjectsForbidden("the storage said no"), "ObjectsForbidden"),
@@ -69,12 +73,16 @@ async def test_a_job_is_tried_again_after_one_five_and_fifteen_minutes_and_then_
         (Fatal("not ours", code="forbidden"), "Forbidden"),
     ],
 )
-async def test_what_cannot_get_better_is_not_tried_again(error: Exception, told: str) -> None:
+async def test_what_cannot_get_better_is_not_tried_again(error: Exception, message: str) -> None:
     async with Engine.from_url(stores.ready_url("sqlite")) as engine:
         await engine.enqueue([start_job(VIDEO, "acme")], now=T0)
         ends = error if isinstance(error, Fatal) else outcome_of(error, 1)
-        shown = await failed_once(engine, T0, ends)
-        assert (shown["status"], shown["retry_count"], shown["payload"]["error"]["type"]) == ("failed", 0, told)
+        payload = await failed_once(engine, T0, ends)
+        assert (payload["status"], payload["retry_count"], payload["payload"]["error"]["type"]) == (
+            "failed",
+            0,
+            message,
+        )
         assert await claimed(engine, T0 + 10**9) is None
 
 

@@ -32,14 +32,14 @@ async def test_many_scanners_start_each_video_once(kind: str, tmp_path: Path) ->
         for video_id in ids:
             await stack.objects.put(paths.original(video_id), b"video")
         parts = (stack.live.engine, stack.catalog, stack.objects, OWNER)
-        done = await asyncio.gather(*(scan.scan(*parts) for _ in range(5)))
-        started = [video_id for one in done for video_id in one.started]
-        assert sorted(started) == sorted(ids)
+        scans = await asyncio.gather(*(scan.scan(*parts) for _ in range(5)))
+        started_jobs = [video_id for one in scans for video_id in one.started]
+        assert sorted(started_jobs) == sorted(ids)
         assert await kinds(stack) == ["video.transcode"] * len(ids)
         assert (await scan.scan(*parts)).started == ()
-        listed = (await stack.client.get("/videos")).json()["videos"]
-        assert {video["video_id"] for video in listed} == ids
-        assert {video["status"] for video in listed} == {"queued"}
+        listing = (await stack.client.get("/videos")).json()["videos"]
+        assert {video["video_id"] for video in listing} == ids
+        assert {video["status"] for video in listing} == {"queued"}
 
 
 async def test_only_originals_are_videos(tmp_path: Path) -> None:
@@ -51,8 +51,8 @@ async def test_only_originals_are_videos(tmp_path: Path) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
         for key in (good, *odd, f"videos/proxy/{video_id}/index.m3u8"):
             await stack.objects.put(key, b"x")
-        done = await scan.scan(stack.live.engine, stack.catalog, stack.objects, OWNER)
-        assert (done.seen, done.started, set(done.odd)) == (1, (video_id,), set(odd))
+        scans = await scan.scan(stack.live.engine, stack.catalog, stack.objects, OWNER)
+        assert (scans.seen, scans.started, set(scans.odd)) == (1, (video_id,), set(odd))
 
 
 async def test_a_scanner_that_died_half_way_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -76,18 +76,18 @@ async def test_a_video_whose_worker_was_lost_for_good_is_failed_by_the_chores(tm
         await stack.objects.put(paths.original(video_id), b"x")
         await scan.scan(stack.live.engine, stack.catalog, stack.objects, OWNER)
         engine = stack.live.engine
-        (claimed,) = await engine.claim(ClaimRequest("w", lease_ms=60_000))
-        await stack.catalog.begin(video_id, Writer(claimed.job_id, claimed.claim_version), "transcode")
+        (job,) = await engine.claim(ClaimRequest("w", lease_ms=60_000))
+        await stack.catalog.begin(video_id, Writer(job.job_id, job.claim_version), "transcode")
         keeping = Keeping(engine, stack.catalog, stack.objects)
         assert await keeping.fail_lost() == 0, "it still runs"
-        await engine.settle([commands.dead_letter(claimed, JobError("worker_lost", "three workers died of it"))])
+        await engine.settle([commands.dead_letter(job, JobError("worker_lost", "three workers died of it"))])
         assert await keeping.fail_lost() == 1
         video = await stack.video(video_id)
         assert (video["status"], video["error"]["type"]) == ("failed", "WorkerLost")
-        retried = await stack.live.client.post(f"/pipeline/jobs/{claimed.job_id}/retry")
+        retried = await stack.live.client.post(f"/pipeline/jobs/{job.job_id}/retry")
         assert retried.json()["status"] == "queued"
         assert (await stack.video(video_id))["status"] == "queued"
-        assert (await stack.client.post(f"/pipeline/jobs/{claimed.job_id}/retry")).status_code == 403
+        assert (await stack.client.post(f"/pipeline/jobs/{job.job_id}/retry")).status_code == 403
 
 
 async def test_old_clips_are_removed_with_their_files(tmp_path: Path) -> None:

@@ -21,17 +21,17 @@ PIPELINE = ["transcode", "sample", "ocr", "segment_index"]
 
 
 async def jobs_of(stack: Stack) -> list[dict[str, Any]]:
-    answered = await stack.client.get("/pipeline/jobs")
-    found: list[dict[str, Any]] = answered.json()["jobs"]
-    return list(reversed(found))
+    response = await stack.client.get("/pipeline/jobs")
+    jobs: list[dict[str, Any]] = response.json()["jobs"]
+    return list(reversed(jobs))
 
 
 async def test_a_video_goes_through_all_stages_and_is_found(
     places: tuple[str, str], tmp_path: Path, video: Video
 ) -> None:
-    made = video("slide")
+    film = video("slide")
     async with running(stores.fresh_url(places[0]), tmp_path, objects_url=places[1]) as stack:
-        video_id = await stack.added(made.path, title="Results")
+        video_id = await stack.added(film.path, title="Results")
         ready = await stack.over(video_id)
         assert ready["status"] == "ready", ready["error"]
         await _check_artifacts(stack, video_id)
@@ -75,8 +75,8 @@ async def _check_jobs(stack: Stack, video_id: str) -> None:
 
 
 async def _check_search(stack: Stack, video_id: str) -> None:
-    found = await stack.search("revenue grew")
-    (hit,) = found["hits"]
+    result = await stack.search("revenue grew")
+    (hit,) = result["hits"]
     assert (hit["video_id"], hit["title"]) == (video_id, "Results")
     assert abs(hit["t_start"] - 1500) <= 150
     assert [hit["text"][mark["start"] : mark["end"]] for mark in hit["marks"]] == ["Revenue", "grew"]
@@ -94,26 +94,26 @@ async def _check_search(stack: Stack, video_id: str) -> None:
 
 
 async def _check_clip(stack: Stack, video_id: str) -> None:
-    asked = {"video_id": video_id, "t_start": 1000, "t_end": 2000, "clip_id": "one"}
-    made = (await stack.client.post("/clips", json=asked)).json()
-    assert made["clip_id"] == "one"
-    async for _ in stack.live.engine.watch(made["job_id"]):
+    body = {"video_id": video_id, "t_start": 1000, "t_end": 2000, "clip_id": "one"}
+    reply = (await stack.client.post("/clips", json=body)).json()
+    assert reply["clip_id"] == "one"
+    async for _ in stack.live.engine.watch(reply["job_id"]):
         pass
     clip = (await stack.client.get("/clips/one")).json()
     assert (clip["status"], clip["actual_start"], clip["actual_end"]) == ("done", 0, 4000)
     assert clip["s3_path"] == f"videos/clips/{video_id}/one.mp4"
-    answered = await stack.client.get(clip["url"])
-    assert answered.content[4:8] == b"ftyp"
-    again = (await stack.client.post("/clips", json=asked)).json()
-    assert (again["job_id"], again["status"]) == (made["job_id"], "done")
+    response = await stack.client.get(clip["url"])
+    assert response.content[4:8] == b"ftyp"
+    again = (await stack.client.post("/clips", json=body)).json()
+    assert (again["job_id"], again["status"]) == (reply["job_id"], "done")
 
 
 async def test_others_see_nothing_and_the_team_may_look_but_not_change(tmp_path: Path, video: Video) -> None:
-    made = video("price")
+    film = video("price")
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
-        video_id = await stack.added(made.path, team_id=TEAM)
+        video_id = await stack.added(film.path, team_id=TEAM)
         assert (await stack.over(video_id))["status"] == "ready"
-        word = made.truths[0].text.split()[0]
+        word = film.truths[0].text.split()[0]
         async with await stack.live.key(OTHER) as other:
             await _sees_nothing(other, video_id, word)
         async with await stack.live.key("colleague", teams=[TEAM]) as colleague:
@@ -130,13 +130,13 @@ async def test_others_see_nothing_and_the_team_may_look_but_not_change(tmp_path:
 
 async def _sees_nothing(other: httpx2.AsyncClient, video_id: str, word: str) -> None:
     for path in ("", "/segments", "/entities", "/text", "/clips", "/poster.jpg", "/hls/index.m3u8", "/frames/at/0.jpg"):
-        answered = await other.get(f"/videos/{video_id}{path}")
-        assert answered.json()["code"] == "video_not_found", path
+        response = await other.get(f"/videos/{video_id}{path}")
+        assert response.json()["code"] == "video_not_found", path
     assert (await other.get("/videos")).json()["videos"] == []
     assert (await other.get("/search", params={"q": word})).json()["hits"] == []
     assert (await other.get("/search/suggestions", params={"q": word[:2]})).json()["suggestions"] == []
-    asked = {"video_id": video_id, "t_start": 0, "t_end": 1000}
-    assert (await other.post("/clips", json=asked)).json()["code"] == "video_not_found"
+    body = {"video_id": video_id, "t_start": 0, "t_end": 1000}
+    assert (await other.post("/clips", json=body)).json()["code"] == "video_not_found"
     assert (await other.post(f"/videos/{video_id}/again", json={})).json()["code"] == "video_not_found"
     assert (await other.delete(f"/videos/{video_id}")).json()["code"] == "video_not_found"
 
@@ -144,16 +144,16 @@ async def _sees_nothing(other: httpx2.AsyncClient, video_id: str, word: str) -> 
 async def test_indexing_again_changes_nothing_and_reading_again_starts_from_the_frames(
     tmp_path: Path, video: Video
 ) -> None:
-    made = video("slide")
+    film = video("slide")
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
-        video_id = await stack.added(made.path)
+        video_id = await stack.added(film.path)
         await stack.over(video_id)
         before = (await stack.client.get(f"/videos/{video_id}/segments")).json()
         assert before["segments"]
         for stage, count in (("segment_index", 5), ("ocr", 7)):
-            started = await stack.client.post(f"/videos/{video_id}/again", json={"stage": stage})
-            assert started.status_code == 202, started.text
-            async for _ in stack.live.engine.watch(started.json()["job_id"]):
+            started_job = await stack.client.post(f"/videos/{video_id}/again", json={"stage": stage})
+            assert started_job.status_code == 202, started_job.text
+            async for _ in stack.live.engine.watch(started_job.json()["job_id"]):
                 pass
             assert (await _quiet(stack))["status"] == "ready"
             assert (await stack.client.get(f"/videos/{video_id}/segments")).json() == before
@@ -165,5 +165,5 @@ async def _quiet(stack: Stack) -> dict[str, Any]:
     while True:
         query = JobQuery(statuses=(Status.QUEUED, Status.RUNNING))
         if not (await stack.live.engine.find(query)).jobs:
-            found: dict[str, Any] = (await stack.client.get("/videos")).json()["videos"][0]
-            return found
+            video: dict[str, Any] = (await stack.client.get("/videos")).json()["videos"][0]
+            return video

@@ -20,8 +20,8 @@ YEAR_MS = 365 * 86_400_000
 
 
 async def parts(stack: Stack, tenant: str = TENANT) -> dict[str, int]:
-    found = (await stack.live.state.quotas.bytes.of(tenant)).parts
-    return {part: count for part, count in found.items() if count}
+    parts = (await stack.live.state.quotas.bytes.of(tenant)).parts
+    return {part: count for part, count in parts.items() if count}
 
 
 async def there(stack: Stack, *folders: str) -> int:
@@ -29,9 +29,9 @@ async def there(stack: Stack, *folders: str) -> int:
 
 
 async def cut(stack: Stack, video_id: str, clip_id: str, **headers: str) -> None:
-    asked = {"video_id": video_id, "t_start": 1000, "t_end": 2000, "clip_id": clip_id}
-    made = (await stack.client.post("/clips", json=asked, headers=headers)).json()
-    async for _ in stack.live.engine.watch(made["job_id"]):
+    body = {"video_id": video_id, "t_start": 1000, "t_end": 2000, "clip_id": clip_id}
+    reply = (await stack.client.post("/clips", json=body, headers=headers)).json()
+    async for _ in stack.live.engine.watch(reply["job_id"]):
         pass
 
 
@@ -53,15 +53,15 @@ async def test_a_video_counts_with_all_that_is_made_of_it(
         mate = await stack.live.text(OTHER, teams=[TEAM])
         await cut(stack, video_id, "two", Authorization=f"Bearer {mate}")
         clips = await there(stack, paths.clips(video_id))
-        made = clips + await there(stack, paths.proxies(video_id), f"thumbs/{video_id}", paths.frames(video_id))
-        whole = {OUTPUTS: made, VIDEOS: await there(stack, paths.ORIGINALS)}
+        result = clips + await there(stack, paths.proxies(video_id), f"thumbs/{video_id}", paths.frames(video_id))
+        whole = {OUTPUTS: result, VIDEOS: await there(stack, paths.ORIGINALS)}
         assert (await parts(stack), await parts(stack, OTHER)) == (whole, {}), "a video's files are its owner's"
         await walked(stack)
         assert await parts(stack) == whole
         keeping = [Keeping(stack.live.engine, stack.catalog, stack.objects) for _ in range(3)]
         await asyncio.gather(*(one.remove_clips(round(time.time() * 1000) + YEAR_MS) for one in keeping))
         await walked_again(stack)
-        assert await parts(stack) == {**whole, OUTPUTS: made - clips}
+        assert await parts(stack) == {**whole, OUTPUTS: result - clips}
         assert (await stack.client.delete(f"/videos/{video_id}")).status_code == 204
         assert (await parts(stack), await there(stack, "")) == ({}, 0)
 

@@ -48,18 +48,18 @@ async def refused(stack: Stack) -> tuple[str, str]:
 
 def told_of(stream: io.StringIO, job_id: str) -> list[dict[str, Any]]:
     """The lines of the contract about one job."""
-    told = [json.loads(line) for line in stream.getvalue().splitlines()]
-    return [line for line in told if line.get("job_id") == job_id and "job_type" in line]
+    records = [json.loads(line) for line in stream.getvalue().splitlines()]
+    return [line for line in records if line.get("job_id") == job_id and "job_type" in line]
 
 
 async def test_log_lines_name_the_job_the_video_the_type_and_the_status(tmp_path: Path, lines: io.StringIO) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
         job_id, video_id = await refused(stack)
-        begun, ended = told_of(lines, job_id)
+        begun, end_record = told_of(lines, job_id)
         about = {"job_id": job_id, "video_id": video_id, "job_type": "transcode", "attempt": 1}
         assert {name: begun[name] for name in (*about, "status")} == {**about, "status": "processing"}
-        assert {name: ended[name] for name in (*about, "status")} == {**about, "status": "failed"}
-        assert ended["error"]["type"]
+        assert {name: end_record[name] for name in (*about, "status")} == {**about, "status": "failed"}
+        assert end_record["error"]["type"]
         assert await stack.keys("logs/pipeline") == set(), "nobody asked for it"
 
 
@@ -70,12 +70,12 @@ async def test_a_log_is_kept_with_the_objects_where_that_is_wanted(
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
         job_id, video_id = await refused(stack)
         assert await stack.keys("logs/pipeline") == {f"logs/pipeline/{job_id}.json"}
-        told = json.loads(await stack.objects.get(f"logs/pipeline/{job_id}.json"))
-        assert (told["job_id"], told["video_id"], told["job_type"]) == (job_id, video_id, "transcode")
-        assert (told["status"], told["attempt"]) == ("failed", 1)
-        assert told["started_at"] <= told["ended_at"]
-        shown = (await stack.live.client.get(f"/pipeline/jobs/{job_id}")).json()["payload"]["error"]
-        assert told["error"] == {"type": shown["type"], "message": shown["message"]}
+        record = json.loads(await stack.objects.get(f"logs/pipeline/{job_id}.json"))
+        assert (record["job_id"], record["video_id"], record["job_type"]) == (job_id, video_id, "transcode")
+        assert (record["status"], record["attempt"]) == ("failed", 1)
+        assert record["started_at"] <= record["ended_at"]
+        body = (await stack.live.client.get(f"/pipeline/jobs/{job_id}")).json()["payload"]["error"]
+        assert record["error"] == {"type": body["type"], "message": body["message"]}
 
 
 async def test_a_log_that_cannot_be_kept_harms_nothing(
@@ -106,7 +106,7 @@ async def test_a_job_refused_for_its_payload_is_told_of_too(tmp_path: Path, line
         await stack.live.engine.enqueue([new])
         async for _ in stack.live.engine.watch(new.job_id):
             pass
-        (told,) = told_of(lines, new.job_id)
+        (entry,) = told_of(lines, new.job_id)
         about = {"job_id": new.job_id, "video_id": video_id, "job_type": "transcode", "status": "failed"}
-        assert {name: told[name] for name in about} == about
-        assert told["error"]["type"] == "InvalidPayload"
+        assert {name: entry[name] for name in about} == about
+        assert entry["error"]["type"] == "InvalidPayload"

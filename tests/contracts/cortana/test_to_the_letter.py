@@ -30,20 +30,20 @@ S3 = {"S3_ENDPOINT": "https://fra1.example.org", "S3_ACCESS_KEY_ID": "k", "S3_SE
 async def test_a_clip_is_asked_for_by_the_documents_arguments_or_its_whole_payload(tmp_path: Path) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
         video_id = await watched(stack)
-        asked: dict[str, Any] = {"video_id": video_id, "t_start": 1500, "t_end": 3000}
-        whole = {**asked, "clip_id": "clip-xyz-123", "padding_ms": 2000, "s3_original_path": paths.original(video_id)}
-        by_query = await stack.client.post("/clips", params=asked)
+        body: dict[str, Any] = {"video_id": video_id, "t_start": 1500, "t_end": 3000}
+        whole = {**body, "clip_id": "clip-xyz-123", "padding_ms": 2000, "s3_original_path": paths.original(video_id)}
+        by_query = await stack.client.post("/clips", params=body)
         by_payload = await stack.client.post("/clips", json=whole)
-        in_capitals = await stack.client.post("/clips", json={**asked, "video_id": video_id.upper()})
+        in_capitals = await stack.client.post("/clips", json={**body, "video_id": video_id.upper()})
         for answer in (by_query, by_payload, in_capitals):
             assert (answer.status_code, answer.json()["status"]) == (202, "queued"), answer.text
             job = (await stack.client.get(f"/pipeline/jobs/{answer.json()['job_id']}")).json()
             assert job["payload"] == {**whole, "clip_id": answer.json()["clip_id"]}
         assert by_payload.json()["clip_id"] == "clip-xyz-123"
-        other = {**asked, "s3_original_path": paths.original(str(uuid.uuid4()))}
+        other = {**body, "s3_original_path": paths.original(str(uuid.uuid4()))}
         problem(await stack.client.post("/clips", json=other), 422, "validation_failed")
-        problem(await stack.client.post("/clips", params={**asked, "t_end": "x"}), 422, "validation_failed")
-        problem(await stack.client.post("/clips", params={**asked, "t_end": 1500}), 422, "validation_failed")
+        problem(await stack.client.post("/clips", params={**body, "t_end": "x"}), 422, "validation_failed")
+        problem(await stack.client.post("/clips", params={**body, "t_end": 1500}), 422, "validation_failed")
         problem(await stack.client.post("/clips"), 400, "bad_request")
 
 
@@ -56,17 +56,17 @@ async def test_the_pipelines_jobs_are_listed_from_a_place_that_there_can_be(tmp_
 def test_frames_in_a_second_are_a_whole_number_unless_somebody_wants_a_part(tmp_path: Path) -> None:
     app = Callsheet(f"sqlite:///{tmp_path / 'jobs.db'}")
     add_video(app)
-    given = {"video_id": str(uuid.uuid4()), "s3_original_path": "videos/original/x/master.mp4"}
+    arguments = {"video_id": str(uuid.uuid4()), "s3_original_path": "videos/original/x/master.mp4"}
     sample = app.definitions["video.sample"]
-    for asked, told in (({"target_fps": 10}, "10"), ({"target_fps": 2.5}, "2.5")):
-        payload = json.loads(sample.payload((), {**given, **asked}))
-        assert json.dumps(payload["target_fps"]) == told
+    for query, fps_text in (({"target_fps": 10}, "10"), ({"target_fps": 2.5}, "2.5")):
+        payload = json.loads(sample.payload((), {**arguments, **query}))
+        assert json.dumps(payload["target_fps"]) == fps_text
 
 
-@pytest.mark.parametrize("told", ["get {0}: there is none", "{0}"])
-def test_a_missing_original_is_told_in_the_documents_words(told: str) -> None:
+@pytest.mark.parametrize("message", ["get {0}: there is none", "{0}"])
+def test_a_missing_original_is_told_in_the_documents_words(message: str) -> None:
     path = "videos/original/abc-123/master.mp4"
-    outcome = outcome_of(ObjectNotFound(told.format(path)), 1)
+    outcome = outcome_of(ObjectNotFound(message.format(path)), 1)
     assert isinstance(outcome, Fatal)
     assert str(outcome) == f"Original video not found at {path}"
     other = outcome_of(ObjectNotFound("get frames/x/1.jpg: there is none"), 1)
@@ -93,23 +93,23 @@ async def test_frames_that_somebody_else_sampled_can_be_read_again(tmp_path: Pat
     async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
         video_id = await watched(stack)
         problem(await stack.client.post(f"/videos/{video_id}/again", json={"stage": "ocr"}), 409, "refused")
-        for path, named in ((paths.frame(video_id, 1500), f"frames/{video_id}/"), (paths.manifest(video_id),) * 2):
+        for path, prefix in ((paths.frame(video_id, 1500), f"frames/{video_id}/"), (paths.manifest(video_id),) * 2):
             await stack.objects.put(path, b"{}")
             answer = await stack.client.post(f"/videos/{video_id}/again", json={"stage": "ocr"})
             assert answer.status_code == 202, answer.text
             job = (await stack.client.get(f"/pipeline/jobs/{answer.json()['job_id']}")).json()
-            assert job["payload"]["frame_paths"] == [named]
-            (claimed,) = await stack.live.engine.claim(ClaimRequest("w"))
-            await stack.live.engine.settle([commands.succeed(claimed)])
+            assert job["payload"]["frame_paths"] == [prefix]
+            (claimed_job,) = await stack.live.engine.claim(ClaimRequest("w"))
+            await stack.live.engine.settle([commands.succeed(claimed_job)])
 
 
 async def _begun(stack: Stack) -> tuple[str, str]:
     """A video whose file is there, and the job that its work began with."""
-    made = (await stack.client.post("/v1/uploads", json={"name": "a.mp4", "size": 3})).json()
-    (part,) = made["todo"]
+    body = (await stack.client.post("/v1/uploads", json={"name": "a.mp4", "size": 3})).json()
+    (part,) = body["todo"]
     url = part["url"] if part["url"].startswith("http") else f"{stack.live.url}{part['url']}"
     assert (await stack.client.put(url, content=b"abc", headers=part.get("headers"))).status_code < 300
-    added = (await stack.client.post("/videos", json={"upload_id": made["upload_id"]})).json()
+    added = (await stack.client.post("/videos", json={"upload_id": body["upload_id"]})).json()
     return added["video"]["video_id"], added["job_id"]
 
 

@@ -62,11 +62,11 @@ class Stack:
 
     def events(self) -> list[dict[str, Any]]:
         """Callbacks as a receiver believes them, each once, by their sequence."""
-        found: dict[str, dict[str, Any]] = {}
-        for got in self.sink.got:
-            if got.path == "/hook":
-                found.setdefault(got.event_id, json.loads(got.body))
-        return sorted(found.values(), key=lambda event: event["sequence"])
+        by_name: dict[str, dict[str, Any]] = {}
+        for request in self.sink.got:
+            if request.path == "/hook":
+                by_name.setdefault(request.event_id, json.loads(request.body))
+        return sorted(by_name.values(), key=lambda event: event["sequence"])
 
     async def own_source(self, path: Path) -> str:
         """A file of the tenant in our own storage."""
@@ -76,15 +76,15 @@ class Stack:
 
     async def post(self, body: dict[str, Any], **headers: str) -> str:
         """A new job's id."""
-        answered = await self.client.post("/transcode", json=body, headers=headers)
-        assert answered.status_code == 202, answered.text
-        return str(answered.json()["job_id"])
+        response = await self.client.post("/transcode", json=body, headers=headers)
+        assert response.status_code == 202, response.text
+        return str(response.json()["job_id"])
 
     async def status(self, job_id: str) -> dict[str, Any]:
-        answered = await self.client.get("/transcode/status", params={"job_id": job_id})
-        assert answered.status_code == 200, answered.text
-        found: dict[str, Any] = answered.json()
-        return found
+        reply = await self.client.get("/transcode/status", params={"job_id": job_id})
+        assert reply.status_code == 200, reply.text
+        body: dict[str, Any] = reply.json()
+        return body
 
     async def ended(self, job_id: str, patience_s: float = 40) -> dict[str, Any]:
         """The job when it has ended."""
@@ -96,18 +96,18 @@ class Stack:
     async def told(self, status: str, patience_s: float = 15) -> dict[str, Any]:
         """The callback that tells of a status."""
         async with asyncio.timeout(patience_s):
-            while not (found := [event for event in self.events() if event["status"] == status]):
+            while not (results := [event for event in self.events() if event["status"] == status]):
                 await self.sink.until(len(self.sink.got) + 1, patience_s)
-        return found[0]
+        return results[0]
 
     def on_refresh(self, newer: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
         """What the requester does when it is asked for newer credentials: it verifies, and puts them in place."""
 
         async def behave(sink: Sink, got: Got, writer: asyncio.StreamWriter) -> None:
-            asked = self.receiver.verify(got.headers, got.body).body
-            self.refreshes.append(asked)
-            body = {**await newer(asked), "expected_version": asked["credential_version"]}
-            put = await self.client.put(f"/transcode/{asked['job_id']}/credentials", json=body)
+            query = self.receiver.verify(got.headers, got.body).body
+            self.refreshes.append(query)
+            body = {**await newer(query), "expected_version": query["credential_version"]}
+            put = await self.client.put(f"/transcode/{query['job_id']}/credentials", json=body)
             assert put.status_code == 200, put.text
             await answer("202 Accepted")(sink, got, writer)
 
@@ -124,8 +124,8 @@ async def keys_in(objects: Objects) -> set[str]:
 
 def keys_of(credentials: Credentials) -> dict[str, str]:
     """Keys as a request has them."""
-    found = {"access_key_id": credentials.access_key_id, "secret_access_key": credentials.secret_access_key}
-    return {**found, **({"session_token": credentials.session_token} if credentials.session_token else {})}
+    results = {"access_key_id": credentials.access_key_id, "secret_access_key": credentials.secret_access_key}
+    return {**results, **({"session_token": credentials.session_token} if credentials.session_token else {})}
 
 
 @contextlib.asynccontextmanager

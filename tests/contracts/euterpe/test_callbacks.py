@@ -56,10 +56,10 @@ async def advanced(engine: Engine, job: Job, *stages: str) -> Job:
 
 
 async def told(engine: Engine, job: Job) -> list[dict[str, Any]]:
-    found: list[OutboxEvent] = await engine.store.outbox_find(job_id=job.job_id)
-    assert all(event.endpoint == HOOK for event in found)
-    assert all(json.loads(event.body)["event_id"] == event.event_id for event in found)
-    return sorted((json.loads(event.body) for event in found), key=lambda body: (body["sequence"], body["event_id"]))
+    results: list[OutboxEvent] = await engine.store.outbox_find(job_id=job.job_id)
+    assert all(event.endpoint == HOOK for event in results)
+    assert all(json.loads(event.body)["event_id"] == event.event_id for event in results)
+    return sorted((json.loads(event.body) for event in results), key=lambda body: (body["sequence"], body["event_id"]))
 
 
 async def test_each_move_is_told_once_with_its_status(engine: Engine) -> None:
@@ -81,8 +81,8 @@ async def test_sequences_rise_through_attempts_failures_and_requeues(memory: Eng
     moves: list[Settlement] = [commands.advance(job._replace(stage=""), "fetching")]
     moves += [commands.advance(job._replace(stage=a), b) for a, b in pairwise(("fetching", "processing", "uploading"))]
     failed = commands.fail(job, JobError("x", retryable=False), rand=0.5)
-    ended = job._replace(status=Status.FAILED, attempt_started_at=None)
-    moves += [failed, commands.requeue(ended)]
+    ended_job = job._replace(status=Status.FAILED, attempt_started_at=None)
+    moves += [failed, commands.requeue(ended_job)]
     following = job._replace(claim_version=2, stage="")
     claim = claim_callback(following)
     assert claim is not None
@@ -347,5 +347,5 @@ async def test_a_callback_tells_when_its_move_was_and_not_when_it_is_sent(engine
     due = await engine.store.outbox_claim("d", limit=10, lease_ms=1_000, now=begin + 6_000)
     again = [OutboxSettlement(e.event_id, e.claim_version, Delivery.PENDING, 1_000) for e in due]
     assert await engine.store.outbox_settle(again, now=begin + 7_000) == [Settled.APPLIED] * 6
-    retried = await engine.store.outbox_claim("d", limit=10, lease_ms=1_000, now=begin + 9_000)
-    assert sorted(event.body for event in retried) == sorted(frozen)
+    retried_job = await engine.store.outbox_claim("d", limit=10, lease_ms=1_000, now=begin + 9_000)
+    assert sorted(event.body for event in retried_job) == sorted(frozen)

@@ -61,9 +61,9 @@ class Watch(threading.Thread):
             line, seen = (place / "cmdline").read_bytes(), (place / "environ").read_bytes()
         except OSError:
             return
-        told = line.decode("utf-8", "replace")
-        if "callsheet.cli" not in told:  # else it is on its way from fork to exec, and still the worker's image
-            self.children[told] = self.children.get(told, b"") + seen
+        line_text = line.decode("utf-8", "replace")
+        if "callsheet.cli" not in line_text:  # else it is on its way from fork to exec, and still the worker's image
+            self.children[line_text] = self.children.get(line_text, b"") + seen
 
     def _look_in(self, folder: Path) -> None:
         for path in folder.rglob("*"):
@@ -77,7 +77,7 @@ class Watch(threading.Thread):
 @contextmanager
 def working(url: str, stack: Stack, folder: Path) -> Iterator[tuple[Watch, Path]]:
     """A worker that tells all that it has to tell, in a file; its ffmpeg takes as long as the sound does."""
-    told = folder / "worker.log"
+    log_file = folder / "worker.log"
     command = [sys.executable, "-m", "callsheet.cli", "worker", "tests.contracts.euterpe.crew:app"]
     options = ["--workspaces", str(stack.workspaces), "--log-level", "debug", "--log-format", "json"]
     own = folder / "tmp"
@@ -91,12 +91,12 @@ def working(url: str, stack: Stack, folder: Path) -> Iterator[tuple[Watch, Path]
         "TMPDIR": str(own),
     }
     stack.workspaces.mkdir(exist_ok=True)
-    with told.open("wb") as out:
+    with log_file.open("wb") as out:
         process = subprocess.Popen([*command, *options], env=environment, stdout=out, stderr=out)
     watch = Watch(process.pid, folder / "work")
     try:
         watch.start()
-        yield watch, told
+        yield watch, log_file
     finally:
         watch.over.set()
         process.terminate()
@@ -164,13 +164,13 @@ async def test_a_secret_is_nowhere_but_in_memory_in_the_whole_of_the_contract(
     prefix = f"canary-{uuid.uuid4().hex[:12]}"
     own = s3_server().objects(ADMIN, prefix=prefix)
     await own.put_file("sound.wav", corpus("sound.wav"))
-    signed = (await own.sign_get("sound.wav", 600)).url
+    signed_url = (await own.sign_get("sound.wav", 600)).url
     with listening() as server_log:
         async with running(url, tmp_path, worker=False) as stack:
             flow = Flow(stack, prefix)
             api_key = stack.client.headers["authorization"].removeprefix("Bearer ")
             webhook_secret = await stack.endpoints.open(await stack.endpoints.own("acme"), 0)
-            flow.words += [signed.partition("X-Amz-Signature=")[2][:64], api_key, *webhook_secret]
+            flow.words += [signed_url.partition("X-Amz-Signature=")[2][:64], api_key, *webhook_secret]
 
             async def newer(_: dict[str, Any]) -> dict[str, Any]:
                 return await flow.keys()
@@ -188,18 +188,20 @@ async def test_a_secret_is_nowhere_but_in_memory_in_the_whole_of_the_contract(
                     assert (good["status"], good["refresh_count"]) == ("succeeded", 1), good
                     again = {"output": (await flow.keys())["output"]}
                     picture = [{"key": "film.mp4", "format": "mp4"}]
-                    failed = await flow.ended(flow.body(front.url, source=signed, credentials=again, outputs=picture))
+                    failed = await flow.ended(
+                        flow.body(front.url, source=signed_url, credentials=again, outputs=picture)
+                    )
                     assert (failed["status"], failed["error"]["code"]) == ("failed", "no_such_stream")
                     during = await dump(stack.live.engine.store)
                     stack.sink.by_path.pop("/refresh")  # the answer is 200, and no newer keys come
                     false = {"access_key_id": "AKFALSE", "secret_access_key": MADE_UP}
                     body = flow.body(front.url, credentials={"source": false, "output": false}, **source)
                     del body["refresh_url"]
-                    refused = await flow.ended({**body, "max_attempts": 1})
-                    assert (refused["status"], refused["error"]["code"]) == ("dead_letter", "credential_rejected")
+                    refusal = await flow.ended({**body, "max_attempts": 1})
+                    assert (refusal["status"], refusal["error"]["code"]) == ("dead_letter", "credential_rejected")
                     await stack.told("succeeded", PATIENCE_S)
             after = await dump(stack.live.engine.store)
-            got = [repr((got.path, got.headers, got.body)) for got in stack.sink.got]
+            request = [repr((request.path, request.headers, request.body)) for request in stack.sink.got]
     await own.close()
     assert any("ffmpeg" in line for line in watch.children), "no ffmpeg was seen"
     assert [line for line, seen in watch.children.items() if b"CALLSHEET" in seen] == [], "they have settings of ours"
@@ -210,7 +212,7 @@ async def test_a_secret_is_nowhere_but_in_memory_in_the_whole_of_the_contract(
         "the worker's log": worker_log.read_bytes(),
         "the server's log": server_log.getvalue().encode(),
         "answers and events": "\n".join(flow.texts).encode(),
-        "callbacks": "\n".join(got).encode(),
+        "callbacks": "\n".join(request).encode(),
         "command lines": "\n".join(watch.children).encode(),
         "environments": b"".join(watch.children.values()),
         "files": b"".join(watch.files.values()),

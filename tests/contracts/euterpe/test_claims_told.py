@@ -121,7 +121,7 @@ async def test_of_many_claimers_each_claim_is_told_once(opened: tuple[str, str, 
     await engine.enqueue(news)
     async with Engine.from_url(url) as second:
         one = (engine, second)
-        taken = await asyncio.gather(*(claimed(one[n % 2]) for n in range(8)))
-    ids = sorted(job.job_id for jobs in taken for job in jobs)
+        taken_jobs = await asyncio.gather(*(claimed(one[n % 2]) for n in range(8)))
+    ids = sorted(job.job_id for jobs in taken_jobs for job in jobs)
     assert ids == sorted(new.job_id for new in news)
     assert sorted(event.job_id for event in await engine.store.outbox_find(limit=100)) == ids

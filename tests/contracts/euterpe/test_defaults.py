@@ -55,7 +55,7 @@ CASES = [
 def test_an_error_has_a_code_and_is_tried_again_where_that_may_help(
     error: Exception, outcome: type[Exception], code: str
 ) -> None:
-    found = outcome_of(error, attempt=1)
-    assert type(found) is outcome
-    assert found.code == code
-    assert "secret" not in str(found)
+    result = outcome_of(error, attempt=1)
+    assert type(result) is outcome
+    assert result.code == code
+    assert "secret" not in str(result)

@@ -34,10 +34,10 @@ OTHER = RAW[::-1]
 def part(*, etag: str = '"one"', cut_at: int | None = None, ranges: bool = True, raw: bytes = RAW) -> Behave:
     """A server that breaks off after so many bytes of the file, and may take up where it broke off."""
 
-    async def behave(_: Sink, got: Got, writer: asyncio.StreamWriter) -> None:
-        wanted = got.headers.get("range", "")
-        same = got.headers.get("if-range") in {None, etag}
-        start = int(wanted.removeprefix("bytes=").rstrip("-")) if wanted and same and ranges else 0
+    async def behave(_: Sink, request: Got, writer: asyncio.StreamWriter) -> None:
+        range_wanted = request.headers.get("range", "")
+        same = request.headers.get("if-range") in {None, etag}
+        start = int(range_wanted.removeprefix("bytes=").rstrip("-")) if range_wanted and same and ranges else 0
         head = [f"Content-Length: {len(raw) - start}", f"ETag: {etag}", "Connection: close"]
         head += [f"Content-Range: bytes {start}-{len(raw) - 1}/{len(raw)}"] if start else []
         writer.write("\r\n".join([f"HTTP/1.1 {206 if start else 200} OK", *head, "", ""]).encode())
@@ -57,7 +57,7 @@ async def take(url: str, folder: Path, *, max_bytes: int = 10**9, **more: Any) -
 async def test_a_source_that_breaks_off_is_taken_up_where_it_broke_off(tmp_path: Path) -> None:
     async with Sink(part(cut_at=100_000), part(cut_at=300_000), part()) as sink:
         assert await take(sink.url, tmp_path) == (len(RAW), DIGEST)
-        assert [got.headers.get("range") for got in sink.got] == [None, "bytes=100000-", "bytes=300000-"]
+        assert [request.headers.get("range") for request in sink.got] == [None, "bytes=100000-", "bytes=300000-"]
     assert (tmp_path / "source").read_bytes() == RAW
 
 
@@ -177,10 +177,10 @@ async def test_an_answer_says_whether_a_newer_url_may_help(
     tmp_path: Path, status: str, body: bytes, *, stale: bool
 ) -> None:
     async with Sink(answer(status, body, Location="http://127.0.0.1:1/")) as sink:
-        with pytest.raises(Refused) as refused:
+        with pytest.raises(Refused) as excinfo:
             await take(f"{sink.url}?signature=secret", tmp_path)
-        assert (refused.value.status, refused.value.stale) == (int(status[:3]), stale)
-        assert "secret" not in str(refused.value)
+        assert (excinfo.value.status, excinfo.value.stale) == (int(status[:3]), stale)
+        assert "secret" not in str(excinfo.value)
         assert len(sink.got) == 1  # no redirect is followed
 
 

@@ -37,8 +37,8 @@ async def made(stack: Stack, source: Path, outputs: list[dict[str, Any]], folder
     body = {"source": await stack.own_source(source), "output": f"object:{folder}", "outputs": outputs}
     status = await stack.ended(await stack.post(body), 90)
     assert status["status"] == "succeeded", status
-    found: list[dict[str, Any]] = status["outputs"]
-    return found
+    results: list[dict[str, Any]] = status["outputs"]
+    return results
 
 
 async def raw(stack: Stack, output: dict[str, Any]) -> bytes:
@@ -46,32 +46,32 @@ async def raw(stack: Stack, output: dict[str, Any]) -> bytes:
 
 
 def test_the_formats_here_are_all_that_there_are() -> None:
-    assert {wanted["format"] for wanted, *_ in (*SOUND.values(), *FILMS.values())} == set(FORMATS)
+    assert {spec["format"] for spec, *_ in (*SOUND.values(), *FILMS.values())} == set(FORMATS)
 
 
 async def test_sound_alone_is_made_in_every_format_from_aac_alone(tmp_path: Path, corpus: Corpus) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
-        outputs = await made(stack, corpus("sound.aac"), [wanted for wanted, *_ in SOUND.values()], "sound")
-        for output, (wanted, container, codecs) in zip(outputs, SOUND.values(), strict=True):
+        outputs = await made(stack, corpus("sound.aac"), [spec for spec, *_ in SOUND.values()], "sound")
+        for output, (spec, container, codecs) in zip(outputs, SOUND.values(), strict=True):
             data = await raw(stack, output)
-            assert (output["key"], output["format"], len(data)) == (wanted["key"], wanted["format"], output["bytes"])
+            assert (output["key"], output["format"], len(data)) == (spec["key"], spec["format"], output["bytes"])
             with av.open(io.BytesIO(data), "r") as file:
                 assert file.format.name == container
                 assert [stream.type for stream in file.streams] == ["audio"]
                 assert file.streams.audio[0].codec_context.name in codecs
-                heard = sum(frame.samples / frame.sample_rate for frame in file.decode(audio=0))
-            assert heard == pytest.approx(1, abs=0.15)
+                messages = sum(frame.samples / frame.sample_rate for frame in file.decode(audio=0))
+            assert messages == pytest.approx(1, abs=0.15)
             assert output["duration_s"] == pytest.approx(1, abs=0.15)
 
 
 async def test_pictures_are_made_in_every_format_from_webm(tmp_path: Path, corpus: Corpus) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
-        outputs = await made(stack, corpus("normal.webm"), [wanted for wanted, *_ in FILMS.values()], "film")
-        for output, (wanted, picture, sound) in zip(outputs, FILMS.values(), strict=True):
-            assert (output["key"], output["codec"]) == (wanted["key"], picture)
+        outputs = await made(stack, corpus("normal.webm"), [spec for spec, *_ in FILMS.values()], "film")
+        for output, (spec, picture, sound) in zip(outputs, FILMS.values(), strict=True):
+            assert (output["key"], output["codec"]) == (spec["key"], picture)
             assert (output["width"], output["height"]) == (160, 90)
             data = await raw(stack, output)
-            if wanted["format"] == "hls":
+            if spec["format"] == "hls":
                 data = await _joined(stack, data.decode(), f"outputs/{TENANT}/film/stream")
             with av.open(io.BytesIO(data), "r") as file:
                 assert file.streams.video[0].codec_context.name.removeprefix("lib").startswith((picture, "dav1d"))
@@ -90,8 +90,8 @@ async def _joined(stack: Stack, index: str, folder: str) -> bytes:
 
 async def test_sources_of_all_kinds_are_read(tmp_path: Path, corpus: Corpus) -> None:
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
-        found = await asyncio.gather(*(made(stack, corpus(name), [MP3], name.replace(".", "-")) for name in SOURCES))
-        for name, (output,) in zip(SOURCES, found, strict=True):
+        results = await asyncio.gather(*(made(stack, corpus(name), [MP3], name.replace(".", "-")) for name in SOURCES))
+        for name, (output,) in zip(SOURCES, results, strict=True):
             with av.open(io.BytesIO(await raw(stack, output)), "r") as file:
                 assert file.format.name == "mp3", name
                 assert next(file.decode(audio=0)).samples > 0

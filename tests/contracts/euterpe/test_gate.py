@@ -91,7 +91,7 @@ async def test_a_name_that_comes_to_mean_an_inner_address_is_not_connected_to(sc
     held = HeldCredentials(ADMIN)
     async with listening("127.0.0.1") as (inside, port), listening("127.0.0.2", port) as (outside, _):
         storage = Storage(endpoint=f"{scheme}://{NAME}:{port}")
-        with pytest.raises(BlockedTarget) as caught:
+        with pytest.raises(BlockedTarget) as excinfo:
             async with s3_objects(place("a"), storage, held, ONE_ADDRESS, resolve=names) as objects:
                 await objects.get("a/b")
         assert (inside, outside) == ([], [])
@@ -100,7 +100,7 @@ async def test_a_name_that_comes_to_mean_an_inner_address_is_not_connected_to(sc
                 pass
         assert inside == []
     assert names.asked >= 2
-    assert isinstance(outcome_of(caught.value, 1), Fatal)
+    assert isinstance(outcome_of(excinfo.value, 1), Fatal)
 
 
 async def test_the_own_requests_of_an_upload_go_through_the_gate_too() -> None:
@@ -113,12 +113,12 @@ async def test_the_own_requests_of_an_upload_go_through_the_gate_too() -> None:
         assert inside == []
 
 
-@pytest.mark.parametrize("asked", ["http://127.0.0.1:1/", "http://elsewhere.example.org/", "/", "x"])
-async def test_a_gate_leads_to_its_endpoint_alone(asked: str) -> None:
+@pytest.mark.parametrize("endpoint", ["http://127.0.0.1:1/", "http://elsewhere.example.org/", "/", "x"])
+async def test_a_gate_leads_to_its_endpoint_alone(endpoint: str) -> None:
     target = target_of(f"http://{NAME}:81/", ONE_ADDRESS)
     async with GuardedProxy(target, ONE_ADDRESS, Names("127.0.0.2")) as gate:
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gate.url).port)
-        writer.write(f"GET {asked} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        writer.write(f"GET {endpoint} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
         assert gate.blocked is not None
         writer.close()
@@ -126,15 +126,15 @@ async def test_a_gate_leads_to_its_endpoint_alone(asked: str) -> None:
 
 async def test_the_certificate_is_still_checked_by_the_name(tmp_path: Path) -> None:
     """TLS goes through the gate as it is."""
-    made = certificate(tmp_path, NAME)
+    own_certificate = certificate(tmp_path, NAME)
     server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    server_side.load_cert_chain(made.chain, made.key)
-    known = ssl.create_default_context(cafile=str(made.chain))
-    said = asyncio.Event()
+    server_side.load_cert_chain(own_certificate.chain, own_certificate.key)
+    known = ssl.create_default_context(cafile=str(own_certificate.chain))
+    was_said = asyncio.Event()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
-        said.set()
+        was_said.set()
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok")
         writer.close()
 
@@ -144,7 +144,7 @@ async def test_the_certificate_is_still_checked_by_the_name(tmp_path: Path) -> N
     async with server, GuardedProxy(target, RULES, Names("127.0.0.1")) as gate:
         async with httpx2.AsyncClient(proxy=gate.url, verify=known) as client:
             assert (await client.get(f"https://{NAME}:{port}/")).text == "ok"
-        assert said.is_set()
+        assert was_said.is_set()
         async with httpx2.AsyncClient(proxy=gate.url) as stranger:
             with pytest.raises(httpx2.ConnectError):
                 await stranger.get(f"https://{NAME}:{port}/")

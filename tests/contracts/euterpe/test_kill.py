@@ -64,15 +64,15 @@ async def in_the_middle_of(stage: str, stack: Stack, site: Sink, job_id: str) ->
 
 def programs_in(folder: Path) -> list[str]:
     """Programs whose command line or folder lies below a folder."""
-    found = []
+    results = []
     for place in Path("/proc").glob("[0-9]*"):
         try:
             line, cwd = (place / "cmdline").read_bytes().decode("utf-8", "replace"), str((place / "cwd").readlink())
         except OSError:
             continue
         if cwd.startswith(str(folder)) or (f"{folder}/" in line and "ffmpeg" in line):
-            found.append(line)
-    return found
+            results.append(line)
+    return results
 
 
 @pytest.mark.parametrize("stage", STAGES)
@@ -117,8 +117,8 @@ async def test_a_worker_that_is_killed_in_a_stage_is_replaced_and_the_outputs_ar
         before = STAGES[: STAGES.index(stage) + 1]
         words = ["claimed", *before, "queued", "claimed", *STAGES, "succeeded"]
         assert [event["status"] for event in stack.events()] == words
-        made = await stack.objects.get(f"outputs/{TENANT}/sound/sound.mp3")
-        assert len(made) == status["outputs"][0]["bytes"]
+        data = await stack.objects.get(f"outputs/{TENANT}/sound/sound.mp3")
+        assert len(data) == status["outputs"][0]["bytes"]
         assert await keys_in(stack.objects) == {
             f"uploads/{TENANT}/0/sound.wav",
             f"outputs/{TENANT}/sound/sound.mp3",

@@ -57,11 +57,11 @@ async def test_stages_and_ends_whose_answers_were_lost_are_told_once_and_the_att
         engine = await app.engine()
         losing = Losing(engine.store)
         monkeypatch.setattr(engine.store, "settle", losing)
-        (made,) = await engine.enqueue(
+        (receipt,) = await engine.enqueue(
             [new_job("transcode", payload=ASKED, queue="transcode", contract="euterpe", requester_id="acme")]
         )
         await app.worker(queues=("transcode",)).run(burst=True)
-        job = await engine.get(made.job_id)
+        job = await engine.get(receipt.job_id)
         assert (job.status, job.attempt_count, job.error) == ("succeeded", 1, None)
         assert losing.lost == [*STAGES, "succeeded"]
         assert losing.repeated == [Settled.REPEATED] * 4

@@ -72,12 +72,12 @@ async def test_refused_credentials_are_refreshed_in_place_and_the_attempt_goes_o
         status = await stack.ended(job_id)
         assert (status["status"], status["error"]) == ("succeeded", None)
         assert (status["attempt_count"], status["refresh_count"]) == (1, 1)
-        (made,) = status["outputs"]
-        assert made["location"] == f"s3://{BUCKET}/{storage.prefix}/out/sound.mp3"
-        assert sha256(await own.get("out/sound.mp3")) == made["sha256"]
+        (result,) = status["outputs"]
+        assert result["location"] == f"s3://{BUCKET}/{storage.prefix}/out/sound.mp3"
+        assert sha256(await own.get("out/sound.mp3")) == result["sha256"]
         assert await keys_in(own) == {"in/sound.wav", "out/sound.mp3"}
-        (asked,) = stack.refreshes
-        assert (asked["job_id"], asked["credential_version"], asked["refresh_count"]) == (job_id, 1, 1)
+        (request,) = stack.refreshes
+        assert (request["job_id"], request["credential_version"], request["refresh_count"]) == (job_id, 1, 1)
         await stack.told("succeeded")
         assert [event["status"] for event in stack.events()] == STAGES
         assert front.refused
@@ -87,11 +87,11 @@ async def test_refused_credentials_are_refreshed_in_place_and_the_attempt_goes_o
 async def test_a_signed_url_that_is_refused_is_replaced_by_a_newer_one(tmp_path: Path, corpus: Corpus) -> None:
     raw = corpus("sound.wav").read_bytes()
 
-    async def serve(_: Sink, got: Got, writer: Any) -> None:
-        if "token=new" in got.path:
-            await answer("200 OK", raw)(_, got, writer)
+    async def serve(_: Sink, request: Got, writer: Any) -> None:
+        if "token=new" in request.path:
+            await answer("200 OK", raw)(_, request, writer)
         else:
-            await answer("403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>")(_, got, writer)
+            await answer("403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>")(_, request, writer)
 
     async with Sink(serve) as site, running(stores.fresh_url("sqlite"), tmp_path) as stack:
 

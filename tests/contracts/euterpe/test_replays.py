@@ -21,8 +21,8 @@ async def test_a_dead_letter_with_a_sealed_source_runs_again_and_its_status_name
 ) -> None:
     raw, away = corpus("sound.wav").read_bytes(), True
 
-    async def serve(sink: Sink, got: Got, writer: Any) -> None:
-        await (answer("503 Service Unavailable") if away else answer("200 OK", raw))(sink, got, writer)
+    async def serve(sink: Sink, request: Got, writer: Any) -> None:
+        await (answer("503 Service Unavailable") if away else answer("200 OK", raw))(sink, request, writer)
 
     async with Sink(serve) as site, running(stores.fresh_url(store), tmp_path, routers=[dead_letters.router]) as stack:
         source = f"http://127.0.0.1:{site.port}/a?token=1"
@@ -30,9 +30,9 @@ async def test_a_dead_letter_with_a_sealed_source_runs_again_and_its_status_name
         letter = await stack.ended(job_id)
         assert (letter["status"], letter["error"]["code"], letter["replay_of"]) == ("dead_letter", "503", None)
         away = False
-        answered = await stack.client.post(f"/v1/dead-letters/{job_id}/replay")
-        assert answered.status_code == 202, answered.text
-        status = await stack.ended(answered.json()["replay_job_id"])
+        response = await stack.client.post(f"/v1/dead-letters/{job_id}/replay")
+        assert response.status_code == 202, response.text
+        status = await stack.ended(response.json()["replay_job_id"])
         assert (status["status"], status["replay_of"], status["credential_version"]) == ("succeeded", job_id, 0)
         assert site.got[-1].path == "/a?token=1"
         assert (await stack.status(job_id))["status"] == "dead_letter"

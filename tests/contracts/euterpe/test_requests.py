@@ -104,12 +104,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 async def test_a_request_that_cannot_be_right_is_refused_with_the_place(stack: Stack) -> None:
     for body, where in BAD:
-        answered = await stack.client.post("/transcode", json=body)
-        assert (answered.status_code, answered.json()["code"]) == (422, "validation_failed"), (body, answered.text)
-        assert where in answered.text, (body, answered.text)
-        assert "Value error" not in answered.text
-        assert all(fault["where"] not in ("", "body") for fault in answered.json()["errors"]), answered.text
-        assert KEYS["secret_access_key"] not in answered.text
+        response = await stack.client.post("/transcode", json=body)
+        assert (response.status_code, response.json()["code"]) == (422, "validation_failed"), (body, response.text)
+        assert where in response.text, (body, response.text)
+        assert "Value error" not in response.text
+        assert all(fault["where"] not in ("", "body") for fault in response.json()["errors"]), response.text
+        assert KEYS["secret_access_key"] not in response.text
     counts = await stack.live.engine.store.counts()
     assert counts.get("transcode", {}) == {}
 
@@ -129,14 +129,14 @@ async def test_a_url_that_leads_inside_is_refused_before_the_job_is_taken(stack:
         bodies = [{**OWN, "status_webhook_url": where}, {**FROM_S3, "refresh_url": where}, storage]
         bodies += [{**OWN, "source": where}] if where.startswith("http") else []
         for body in bodies:
-            answered = await stack.client.post("/transcode", json=body)
-            assert (answered.status_code, answered.json()["code"]) == (422, "invalid_target"), answered.text
+            response = await stack.client.post("/transcode", json=body)
+            assert (response.status_code, response.json()["code"]) == (422, "invalid_target"), response.text
             (field,) = body.keys() - (FROM_S3 if "refresh_url" in body or "source_storage" in body else OWN).keys() or {
                 "source"
             }
             place = f"{field}.endpoint" if field == "source_storage" else field
-            assert answered.json()["errors"][0]["where"] == place, answered.text
-            assert ("callback" in answered.text) is field.endswith("_url"), answered.text
+            assert response.json()["errors"][0]["where"] == place, response.text
+            assert ("callback" in response.text) is field.endswith("_url"), response.text
 
 
 async def test_a_key_knows_a_source_by_all_that_names_it_and_not_by_its_signature(stack: Stack) -> None:
@@ -160,23 +160,23 @@ async def test_a_key_knows_a_source_by_all_that_names_it_and_not_by_its_signatur
     for name in ("expires", "policy", "Key-Pair-Id", "x-amz-date"):
         assert (await post(name, f"{name}=1")).status_code == 202
         assert (await post(name, f"{name}=2")).status_code == 409, f"without a signature {name} is a name, too"
-        signed = await post(f"signed-{name}", f"{name}=1&Signature=a")
-        assert (await post(f"signed-{name}", f"{name}=2&Signature=b")).json() == signed.json()
+        signed_url = await post(f"signed-{name}", f"{name}=1&Signature=a")
+        assert (await post(f"signed-{name}", f"{name}=2&Signature=b")).json() == signed_url.json()
 
 
 async def test_a_tenant_cannot_name_another_tenants_object(stack: Stack) -> None:
     for key in ("uploads/other/0/a.wav", "outputs/other/a.wav", "a.wav", f"uploads/{TENANT}x/a.wav"):
-        answered = await stack.client.post("/transcode", json={**OWN, "source": f"object:{key}"})
-        assert answered.status_code == 422
-        assert "no such object of yours" in answered.text
+        response = await stack.client.post("/transcode", json={**OWN, "source": f"object:{key}"})
+        assert response.status_code == 422
+        assert "no such object of yours" in response.text
 
 
 async def test_a_post_enqueues_only_and_answers_202_with_the_job(stack: Stack) -> None:
-    answered = await stack.client.post("/transcode", json={**OWN, "priority": 7, "max_attempts": 2})
-    assert answered.status_code == 202
-    body = answered.json()
+    response = await stack.client.post("/transcode", json={**OWN, "priority": 7, "max_attempts": 2})
+    assert response.status_code == 202
+    body = response.json()
     assert body["status"] == "queued"
-    assert answered.headers["location"] == body["status_url"] == f"/transcode/status?job_id={body['job_id']}"
+    assert response.headers["location"] == body["status_url"] == f"/transcode/status?job_id={body['job_id']}"
     job = await stack.live.engine.get(body["job_id"])
     assert (job.contract, job.priority, job.max_attempts, job.attempt_count) == ("euterpe", 7, 2, 0)
     assert job.requester_id == TENANT
@@ -216,8 +216,8 @@ async def test_newer_credentials_do_not_make_another_request_of_it(stack: Stack)
 async def test_a_hundred_equal_requests_at_once_are_one_job(stack: Stack) -> None:
     header = {"Idempotency-Key": "talk-4"}
     answers = await asyncio.gather(*(stack.client.post("/transcode", json=FROM_S3, headers=header) for _ in range(100)))
-    assert {answered.status_code for answered in answers} == {202}
-    assert len({answered.content for answered in answers}) == 1
+    assert {response.status_code for response in answers} == {202}
+    assert len({response.content for response in answers}) == 1
 
 
 async def test_keys_and_scopes_are_asked_for(stack: Stack) -> None:
@@ -235,9 +235,9 @@ async def test_keys_and_scopes_are_asked_for(stack: Stack) -> None:
 async def test_an_unknown_job_is_404_and_so_is_anothers(stack: Stack) -> None:
     job_id = await stack.post(OWN)
     async with await stack.live.key("other") as stranger:
-        for wanted in (job_id, UNKNOWN, "nonsense"):
-            answered = await stranger.get("/transcode/status", params={"job_id": wanted})
-            assert (answered.status_code, answered.json()["code"]) == (404, "job_not_found")
+        for wanted_ids in (job_id, UNKNOWN, "nonsense"):
+            response = await stranger.get("/transcode/status", params={"job_id": wanted_ids})
+            assert (response.status_code, response.json()["code"]) == (404, "job_not_found")
         put = await stranger.put(f"/transcode/{job_id}/credentials", json={"source": KEYS})
         assert put.status_code == 404
     assert (await stack.client.get("/transcode/status")).status_code == 422
@@ -253,14 +253,14 @@ async def test_a_pruned_job_is_410_for_its_requester_and_404_for_all_others(stac
     await engine.settle([commands.fail(job, JobError("not_media", retryable=False), rand=0.5)])
     assert (await stack.status(job_id))["status"] == "failed"
     assert await engine.store.delete([job.claim]) == 1  # as pruning does, without the wait
-    gone = await stack.client.get("/transcode/status", params={"job_id": job_id})
-    assert (gone.status_code, gone.json()["code"]) == (410, "job_gone")
+    gone_job = await stack.client.get("/transcode/status", params={"job_id": job_id})
+    assert (gone_job.status_code, gone_job.json()["code"]) == (410, "job_gone")
     put = await stack.client.put(f"/transcode/{job_id}/credentials", json={"source": KEYS})
     assert put.status_code == 410
-    flipped = job_id[:-1] + ("0" if job_id[-1] != "0" else "1")
-    for other in (flipped, f"f{job_id[1:]}", UNKNOWN, job_id[:-8]):
-        answered = await stack.client.get("/transcode/status", params={"job_id": other})
-        assert (answered.status_code, answered.json()["code"]) == (404, "job_not_found"), other
+    flipped_text = job_id[:-1] + ("0" if job_id[-1] != "0" else "1")
+    for other in (flipped_text, f"f{job_id[1:]}", UNKNOWN, job_id[:-8]):
+        response = await stack.client.get("/transcode/status", params={"job_id": other})
+        assert (response.status_code, response.json()["code"]) == (404, "job_not_found"), other
     async with await stack.live.key("other") as stranger:
         assert (await stranger.get("/transcode/status", params={"job_id": job_id})).status_code == 404
 
@@ -295,10 +295,10 @@ async def test_the_status_is_200_in_every_state_in_the_contracts_words(stack: St
 
 async def test_credentials_are_sealed_with_the_job_and_their_version_rises(stack: Stack) -> None:
     job_id = await stack.post(FROM_S3)
-    (kept,) = await stack.live.engine.store.credentials([job_id])
-    assert kept is not None
-    assert (kept.requester_id, kept.envelope.credential_version) == (TENANT, 1)
-    assert KEYS["secret_access_key"] not in str(kept)
+    (credentials,) = await stack.live.engine.store.credentials([job_id])
+    assert credentials is not None
+    assert (credentials.requester_id, credentials.envelope.credential_version) == (TENANT, 1)
+    assert KEYS["secret_access_key"] not in str(credentials)
     where = f"/transcode/{job_id}/credentials"
     put = await stack.client.put(where, json={"source": KEYS, "expected_version": 1})
     assert put.json() == {"job_id": job_id, "credential_version": 2}
@@ -313,8 +313,8 @@ async def test_credentials_are_sealed_with_the_job_and_their_version_rises(stack
 async def test_a_new_source_url_cannot_lead_to_another_host(stack: Stack) -> None:
     job_id = await stack.post({**OWN, "source": "http://127.0.0.1:9/a?token=1"})
     where = f"/transcode/{job_id}/credentials"
-    refused = await stack.client.put(where, json={"source_url": "https://elsewhere.example/a"})
-    assert (refused.status_code, refused.json()["code"]) == (422, "validation_failed")
+    refusal = await stack.client.put(where, json={"source_url": "https://elsewhere.example/a"})
+    assert (refusal.status_code, refusal.json()["code"]) == (422, "validation_failed")
     assert (await stack.client.put(where, json={"source_url": "http://127.0.0.1:9/a?token=2"})).status_code == 200
 
 
@@ -343,9 +343,9 @@ async def test_newer_credentials_lead_only_where_sources_may_be(stack: Stack) ->
     try:
         job_id = await stack.post({**OWN, "source": "http://127.0.0.1:9/a?token=1"})
         where = f"/transcode/{job_id}/credentials"
-        refused = await stack.client.put(where, json={"source_url": "http://127.0.0.1:10/a?token=2"})
-        assert (refused.status_code, refused.json()["code"]) == (422, "invalid_target"), refused.text
-        assert refused.json()["errors"][0]["where"] == "source_url"
+        refusal = await stack.client.put(where, json={"source_url": "http://127.0.0.1:10/a?token=2"})
+        assert (refusal.status_code, refusal.json()["code"]) == (422, "invalid_target"), refusal.text
+        assert refusal.json()["errors"][0]["where"] == "source_url"
         assert (await stack.client.put(where, json={"source_url": "http://127.0.0.1:9/a?token=2"})).status_code == 200
     finally:
         del stack.live.state.parts[StorageRules]
@@ -359,26 +359,26 @@ async def test_every_refusal_of_a_field_names_it(stack: Stack) -> None:
         "source_url": await stack.client.put(where, json={"source_url": "https://elsewhere.example/a"}),
         "output": await stack.client.put(where, json={"source_url": "http://127.0.0.1:9/a", "output": KEYS}),
     }
-    for field, answered in refusals.items():
-        assert (answered.status_code, answered.json()["code"]) == (422, "validation_failed"), answered.text
-        assert [fault["where"] for fault in answered.json()["errors"]] == [field], answered.text
-        assert answered.json()["detail"].startswith(f"{field}: ")
-        assert "Value error" not in answered.text
+    for field, response in refusals.items():
+        assert (response.status_code, response.json()["code"]) == (422, "validation_failed"), response.text
+        assert [fault["where"] for fault in response.json()["errors"]] == [field], response.text
+        assert response.json()["detail"].startswith(f"{field}: ")
+        assert "Value error" not in response.text
     missing = await stack.client.put(f"/transcode/{s3}/credentials", json={})
     assert [fault["where"] for fault in missing.json()["errors"]] == ["source"], missing.text
 
 
 async def test_a_job_without_credentials_takes_none(stack: Stack) -> None:
     job_id = await stack.post(OWN)
-    answered = await stack.client.put(f"/transcode/{job_id}/credentials", json={})
-    assert (answered.status_code, answered.json()["code"]) == (409, "credentials_gone")
+    response = await stack.client.put(f"/transcode/{job_id}/credentials", json={})
+    assert (response.status_code, response.json()["code"]) == (409, "credentials_gone")
 
 
 async def test_callbacks_need_a_secret_first(stack: Stack) -> None:
     async with await stack.live.key("bare") as client:
         body = {**OWN, "source": "object:uploads/bare/a.wav", "status_webhook_url": stack.hook}
-        answered = await client.post("/transcode", json=body)
-        assert (answered.status_code, answered.json()["code"]) == (409, "webhook_secret_missing")
+        response = await client.post("/transcode", json=body)
+        assert (response.status_code, response.json()["code"]) == (409, "webhook_secret_missing")
         await stack.endpoints.new_own_secret("bare")
         assert (await client.post("/transcode", json=body)).status_code == 202
 
@@ -388,8 +388,8 @@ async def test_without_a_keyring_credentials_are_refused_and_other_jobs_taken(
 ) -> None:
     stack.live.state.parts.pop(Vault, None)
     monkeypatch.delenv("CALLSHEET_KEYS")
-    answered = await stack.client.post("/transcode", json=FROM_S3)
-    assert (answered.status_code, answered.json()["code"]) == (503, "no_keyring")
+    response = await stack.client.post("/transcode", json=FROM_S3)
+    assert (response.status_code, response.json()["code"]) == (503, "no_keyring")
     assert (await stack.client.post("/transcode", json=OWN)).status_code == 202
 
 

@@ -41,12 +41,15 @@ async def test_a_job_goes_through_all_stages_and_each_is_told_by_a_signed_callba
 ) -> None:
     source = corpus("sound.wav")
     async with running(stores.fresh_url(kind), tmp_path) as stack:
-        wanted = [{**MP3, "audio_kbps": 64}, {"key": "sound.flac", "format": "flac", "start_s": 0.5, "end_s": 1.5}]
+        outputs_wanted = [
+            {**MP3, "audio_kbps": 64},
+            {"key": "sound.flac", "format": "flac", "start_s": 0.5, "end_s": 1.5},
+        ]
         job_id = await stack.post(
             {
                 "source": await stack.own_source(source),
                 "output": "object:talks/1",
-                "outputs": wanted,
+                "outputs": outputs_wanted,
                 "status_webhook_url": stack.hook,
                 "metadata": {"talk": "1"},
             }
@@ -69,13 +72,16 @@ async def test_a_job_goes_through_all_stages_and_each_is_told_by_a_signed_callba
         assert all(event["metadata"] == {"talk": "1"} for event in events)
         assert ["outputs" in event for event in events] == [False, False, False, False, True]
         assert [out["sha256"] for out in events[-1]["outputs"]] == [mp3["sha256"], flac["sha256"]]
-        for got in stack.sink.got:
-            assert stack.receiver.verify(got.headers, got.body).event_id == got.event_id
+        for request in stack.sink.got:
+            assert stack.receiver.verify(request.headers, request.body).event_id == request.event_id
         progress = [e.progress for e in await stack.live.engine.store.events({job_id: 0}, 100)]
         assert progress == sorted(progress)
         assert left_in(stack.workspaces) == []
         own = await keys_in(stack.objects)
-        assert own == {f"uploads/{TENANT}/0/sound.wav", *(f"outputs/{TENANT}/talks/1/{n['key']}" for n in wanted)}
+        assert own == {
+            f"uploads/{TENANT}/0/sound.wav",
+            *(f"outputs/{TENANT}/talks/1/{n['key']}" for n in outputs_wanted),
+        }
 
 
 async def test_video_is_made_as_mp4_and_as_hls_whose_index_comes_last(tmp_path: Path, corpus: Corpus) -> None:
@@ -99,8 +105,8 @@ async def test_video_is_made_as_mp4_and_as_hls_whose_index_comes_last(tmp_path: 
         segments = [line for line in index.splitlines() if line and not line.startswith("#")]
         assert segments
         infos = {info.key: info async for info in stack.objects.list(f"outputs/{TENANT}/film/stream")}
-        written = [infos[f"outputs/{TENANT}/film/stream/{name}"].modified_ms for name in (*segments, "index.m3u8")]
-        assert written == sorted(written)
+        written_text = [infos[f"outputs/{TENANT}/film/stream/{name}"].modified_ms for name in (*segments, "index.m3u8")]
+        assert written_text == sorted(written_text)
         assert stack.sink.got == []  # nobody asked for callbacks
 
 
@@ -111,12 +117,12 @@ async def test_nothing_secret_is_in_the_store_the_callbacks_the_log_or_the_answe
     prefix = f"job-{uuid.uuid4().hex[:12]}"
     own = s3_server().objects(ADMIN, prefix=prefix)
     await own.put_file("sound.wav", corpus("sound.wav"))
-    signed = (await own.sign_get("sound.wav", 600)).url
+    signed_url = (await own.sign_get("sound.wav", 600)).url
     keys = await s3_server().temporary(["s3:*"], f"{prefix}/*")
     url = stores.fresh_url("sqlite")
     async with running(url, tmp_path) as stack:
         body = {
-            "source": signed,
+            "source": signed_url,
             "output": f"s3://{BUCKET}/{prefix}/out",
             "output_storage": {"endpoint": s3_server().endpoint},
             "outputs": [MP3, {"key": "film.mp4", "format": "mp4"}],  # there is no picture: it fails
@@ -128,17 +134,17 @@ async def test_nothing_secret_is_in_the_store_the_callbacks_the_log_or_the_answe
         status = await stack.ended(job_id)
         assert (status["status"], status["error"]["code"]) == ("failed", "no_such_stream")
         assert (await stack.told("failed"))["error"] == status["error"]
-        shown = json.dumps(
+        status_text = json.dumps(
             [status, stack.events(), (await stack.client.get(f"/transcode/status?job_id={job_id}")).text]
         )
         job = await stack.live.engine.get(job_id)
-        kept = f"{job.payload}{await stack.live.engine.store.events({job_id: 0}, 100)}{job.error}"
+        stored_text = f"{job.payload}{await stack.live.engine.store.events({job_id: 0}, 100)}{job.error}"
     await own.close()
     database = Path(url.removeprefix("sqlite:///"))
     files = b"".join(path.read_bytes() for path in database.parent.glob(f"{database.name}*"))
-    secrets = [keys.secret_access_key, keys.session_token, signed.partition("?")[2], "X-Amz-Signature"]
+    secrets = [keys.secret_access_key, keys.session_token, signed_url.partition("?")[2], "X-Amz-Signature"]
     for secret in secrets:
-        assert secret not in shown + kept
+        assert secret not in status_text + stored_text
         assert secret.encode() not in files
         assert secret not in "\n".join(record.getMessage() for record in caplog.records if "callsheet" in record.name)
 
@@ -218,7 +224,7 @@ async def test_a_source_at_an_ipv6_address_is_fetched_where_its_network_is_open(
             source = f"http://[0:0::1]:{there.port}/a.mp3?X-Amz-Signature=1"
             job_id = await stack.post({"source": source, "outputs": [MP3]})
             assert (await stack.ended(job_id))["status"] == "succeeded"
-        assert [got.headers["host"] for got in there.got] == [f"[0:0::1]:{there.port}"]
+        assert [request.headers["host"] for request in there.got] == [f"[0:0::1]:{there.port}"]
     finally:
         await there.__aexit__()
 
@@ -247,22 +253,22 @@ async def test_an_attempt_that_has_lost_its_claim_gives_no_output_its_name(
     tmp_path: Path, corpus: Corpus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put, copy = FolderObjects.put_file, FolderObjects.copy
-    named: list[str] = []
+    hosts: list[str] = []
     reaping: list[asyncio.Task[int]] = []
 
     async def put_and_lose(self: FolderObjects, key: str, *args: Any, **options: Any) -> Any:
-        done = await put(self, key, *args, **options)
+        info = await put(self, key, *args, **options)
         if ".attempts" in key and not reaping:
             reaping.append(asyncio.create_task(reap_an_hour_later()))  # the worker may stop us before it has ended
             await asyncio.shield(reaping[0])
-        return done
+        return info
 
     async def reap_an_hour_later() -> int:
         later = await stack.live.engine.store.now() + 3_600_000
         return await Housekeeping(stack.live.engine).reap(now=later)
 
     async def noted(self: FolderObjects, source: str, target: str, **options: Any) -> Any:
-        named.append(source.split("/")[-2])
+        hosts.append(source.split("/")[-2])
         return await copy(self, source, target, **options)
 
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
@@ -272,7 +278,7 @@ async def test_an_attempt_that_has_lost_its_claim_gives_no_output_its_name(
         status = await stack.ended(await stack.post({"source": source, "output": "object:a", "outputs": [MP3]}))
         assert (status["status"], status["attempt_count"]) == ("succeeded", 2)
         assert await reaping[0] == 1
-        assert named == ["2"]  # of the second claim alone
+        assert hosts == ["2"]  # of the second claim alone
         assert await keys_in(stack.objects) == {f"uploads/{TENANT}/0/sound.wav", f"outputs/{TENANT}/a/sound.mp3"}
 
 

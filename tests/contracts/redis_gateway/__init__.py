@@ -199,8 +199,8 @@ def node_folder(example: str) -> tempfile.TemporaryDirectory[str]:
     node, *npm = node_and_npm()
     environment = {**os.environ, "PATH": f"{Path(node).parent}:{os.environ['PATH']}"}
     command = [*npm, "ci", "--ignore-scripts", "--no-audit", "--no-fund"]
-    done = subprocess.run(command, cwd=folder.name, env=environment, check=False, capture_output=True, text=True)
-    assert done.returncode == 0, f"npm ci failed:\n{done.stdout}{done.stderr}"
+    process = subprocess.run(command, cwd=folder.name, env=environment, check=False, capture_output=True, text=True)
+    assert process.returncode == 0, f"npm ci failed:\n{process.stdout}{process.stderr}"
     return folder
 
 

@@ -86,9 +86,11 @@ async def test_a_worker_takes_its_turn_among_foreign_ones_that_wait(
             await until(lambda: are_waiting(client, 3))
             await send(client, n)
             ours, theirs = asyncio.create_task(ran(app)), asyncio.create_task(taken.get())
-            done, waiting = await asyncio.wait({ours, theirs}, return_when=asyncio.FIRST_COMPLETED, timeout=60)
-            assert len(done) == 1
-            takers["ours" if ours in done else theirs.result()] += 1
+            completed_tasks, waiting = await asyncio.wait(
+                {ours, theirs}, return_when=asyncio.FIRST_COMPLETED, timeout=60
+            )
+            assert len(completed_tasks) == 1
+            takers["ours" if ours in completed_tasks else theirs.result()] += 1
             for task in waiting:
                 task.cancel()
     assert takers == {"ours": 10, "a": 10, "b": 10}
@@ -102,8 +104,8 @@ async def strangers(url: str, *names: str) -> AsyncIterator[asyncio.Queue[str]]:
     async def work(name: str) -> None:
         async with plain_client(url) as client:
             while True:
-                found = await client.xreadgroup("workers", name, {"jobs:stream": ">"}, count=1, block=0)
-                for message_id, message in found[0][1]:
+                result = await client.xreadgroup("workers", name, {"jobs:stream": ">"}, count=1, block=0)
+                for message_id, message in result[0][1]:
                     await client.hset(f"job:{message['job_id']}", "status", "done")
                     await add_event(client, message["job_id"], "done")
                     await client.xack("jobs:stream", "workers", message_id)

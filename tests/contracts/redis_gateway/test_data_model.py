@@ -89,11 +89,11 @@ async def test_a_new_hash_has_the_nine_fields(engine: Engine, client: Any) -> No
     new = gateway_job('{"prompt":"ü"}', "rag")
     before = await engine.store.now()
     await engine.enqueue([new])
-    found = await client.hgetall(f"job:{new.job_id}")
-    assert found.keys() == {*HASH_FIELDS, *OURS}
-    at = found["created_ts"]
+    result = await client.hgetall(f"job:{new.job_id}")
+    assert result.keys() == {*HASH_FIELDS, *OURS}
+    at = result["created_ts"]
     assert before <= int(at) <= await engine.store.now()
-    assert [found[name] for name in HASH_FIELDS] == [
+    assert [result[name] for name in HASH_FIELDS] == [
         new.job_id,
         "rag",
         '{"prompt":"ü"}',
@@ -111,13 +111,13 @@ async def test_fields_are_strings_and_three_of_them_json(engine: Engine, client:
     payload = {"prompt": "ü\n", "n": [1, 2.5, None, {"deep": True}]}
     job = await running(engine, json.dumps(payload))
     await engine.settle([ENDS[word](job)])
-    found = await client.hgetall(f"job:{job.job_id}")
-    assert json.loads(found["payload"]) == payload
-    assert found["result"] == ('{"answer":"ü"}' if word == "done" else "")
-    assert (json.loads(found["error"]) if found["error"] else {}) == (
+    result = await client.hgetall(f"job:{job.job_id}")
+    assert json.loads(result["payload"]) == payload
+    assert result["result"] == ('{"answer":"ü"}' if word == "done" else "")
+    assert (json.loads(result["error"]) if result["error"] else {}) == (
         json.loads(FATAL.json()) if word == "error" else {}
     )
-    assert all(found[name].isdigit() for name in ("created_ts", "updated_ts", "ttl_s"))
+    assert all(result[name].isdigit() for name in ("created_ts", "updated_ts", "ttl_s"))
 
 
 async def test_the_status_is_one_of_the_five_words(engine: Engine, client: Any) -> None:
@@ -142,16 +142,16 @@ async def test_updated_ts_is_the_time_of_the_last_change(engine: Engine, client:
     job = await running(engine)
     later = await engine.store.now() + 5_000
     await engine.settle([commands.succeed(job)], now=later)
-    created, updated = await client.hmget(f"job:{job.job_id}", "created_ts", "updated_ts")
-    assert (created, updated) == (str(job.created_at), str(later))
+    created_jobs, updated = await client.hmget(f"job:{job.job_id}", "created_ts", "updated_ts")
+    assert (created_jobs, updated) == (str(job.created_at), str(later))
 
 
 async def test_the_first_event_is_queued_by_the_gateway(engine: Engine, client: Any) -> None:
     new = gateway_job()
     await engine.enqueue([new])
     (event,) = await events_of(client, new.job_id)
-    created = await client.hget(f"job:{new.job_id}", "created_ts")
-    assert event == {"type": "queued", "ts": created, "step": "gateway.enqueue", "data": "{}", "progress": "0"}
+    created_jobs = await client.hget(f"job:{new.job_id}", "created_ts")
+    assert event == {"type": "queued", "ts": created_jobs, "step": "gateway.enqueue", "data": "{}", "progress": "0"}
 
 
 @pytest.mark.parametrize("kind", WRITES)

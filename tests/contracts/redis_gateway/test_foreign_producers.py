@@ -87,9 +87,9 @@ async def told_by_the_producer(url: str, *arguments: str) -> list[dict[str, Any]
         sys.executable, str(EXAMPLES / "redis_producer.py"), url, *arguments, stdout=asyncio.subprocess.PIPE
     )
     async with asyncio.timeout(60):
-        said, _ = await program.communicate()
+        output, _ = await program.communicate()
     assert program.returncode == 0
-    return [json.loads(line) for line in said.splitlines()]
+    return [json.loads(line) for line in output.splitlines()]
 
 
 async def test_a_foreign_producer_sees_its_job_done(app: Callsheet, client: Any, url: str) -> None:
@@ -116,8 +116,8 @@ async def test_what_the_producer_wrote_stays_as_it_wrote_it(app: Callsheet, clie
     job_id = await foreign_job(client, '{ "prompt":  "hi" }')
     before = await client.hgetall(f"job:{job_id}")
     after = await ended(client, job_id)
-    changed = {name for name in HASH_FIELDS if after[name] != before.get(name, "")}
-    assert changed <= {"status", "updated_ts", "result"}
+    changes = {name for name in HASH_FIELDS if after[name] != before.get(name, "")}
+    assert changes <= {"status", "updated_ts", "result"}
     assert (after["status"], json.loads(after["result"]), after["error"]) == ("done", {"answer": "hi", "n": 0}, "")
     assert int(after["updated_ts"]) >= int(after["created_ts"])
     assert set(after) >= set(HASH_FIELDS)

@@ -206,8 +206,8 @@ async def test_jobs_that_foreign_workers_ended_take_no_place_in_the_queue(
         await play(client, answer.job_id, "running", word)
         await Housekeeping(engine).sweep()
     assert await engine.backlog() == {}
-    ended = {"done": Status.SUCCEEDED, "error": Status.FAILED, "canceled": Status.CANCELED}[word]
-    assert await engine.store.counts() == {"default": {ended: 4}}
+    final_status = {"done": Status.SUCCEEDED, "error": Status.FAILED, "canceled": Status.CANCELED}[word]
+    assert await engine.store.counts() == {"default": {final_status: 4}}
     assert await client.xlen("jobs:stream") == 0
 
 
@@ -279,8 +279,12 @@ async def test_a_killed_foreign_workers_job_is_run_by_ours(
     assert (job.lease_losses, job.attempt_count) == (1, 2)
     await engine.settle([commands.succeed(job, '"ours"')])
     assert await watched(engine, job_id) == ["queued", "running", "lease_lost", "running", "done"]
-    lost, won = await engine.store.attempts(job_id)
-    assert (lost.worker_id, lost.outcome, won.outcome) == ("stranger", Outcome.LEASE_LOST, Outcome.SUCCEEDED)
+    lost_job, winners = await engine.store.attempts(job_id)
+    assert (lost_job.worker_id, lost_job.outcome, winners.outcome) == (
+        "stranger",
+        Outcome.LEASE_LOST,
+        Outcome.SUCCEEDED,
+    )
     await nothing_is_left_to_do(engine, client)
 
 

@@ -77,8 +77,8 @@ async def test_post_refuses_a_payload_over_200_kb(live: Live) -> None:
 
 
 async def test_ttl_s_defaults_to_job_ttl_s(live: Live) -> None:
-    for asked, expected in ({}, 777), ({"ttl_s": 60}, 60):
-        answer = await post(live, {"task": "chat", "payload": {}, **asked})
+    for query, expected in ({}, 777), ({"ttl_s": 60}, 60):
+        answer = await post(live, {"task": "chat", "payload": {}, **query})
         assert (await live.engine.get(answer.json()["job_id"])).ttl_s == expected
     for wrong in (0, -1, 10**12, 1.5, "60"):
         assert (await post(live, {"task": "chat", "payload": {}, "ttl_s": wrong})).status_code == 422
@@ -88,10 +88,10 @@ async def test_a_full_queue_refuses_more(url: str) -> None:
     async with serving(url, limits=Limits(queue_depth=2)) as live:
         for _ in range(2):
             await live.job()
-        refused = await post(live, {"task": "chat", "payload": {}})
-        assert (refused.status_code, refused.json()["code"]) == (429, "queue_full")
-        assert int(refused.headers["retry-after"]) >= 1
-        assert refused.json()["estimated_wait_s"] >= 0
+        refusal = await post(live, {"task": "chat", "payload": {}})
+        assert (refusal.status_code, refusal.json()["code"]) == (429, "queue_full")
+        assert int(refusal.headers["retry-after"]) >= 1
+        assert refusal.json()["estimated_wait_s"] >= 0
         await live.engine.settle([commands.succeed(await claimed(live))])
         await live.job()
 
@@ -135,19 +135,34 @@ async def test_the_same_key_finds_the_first_job(live: Live) -> None:
 
 async def test_get_returns_the_deserialized_job(live: Live) -> None:
     job_id = await live.job(payload={"prompt": "hi"})
-    got = (await live.client.get(f"/v1/jobs/{job_id}")).json()
-    assert {"job_id", "task", "payload", "status", "created_ts", "updated_ts", "ttl_s", "result", "error"} <= got.keys()
-    assert (got["job_id"], got["task"], got["payload"], got["status"]) == (job_id, "chat", {"prompt": "hi"}, "queued")
-    assert (got["ttl_s"], got["result"], got["error"]) == (777, None, None)
+    body = (await live.client.get(f"/v1/jobs/{job_id}")).json()
+    assert {
+        "job_id",
+        "task",
+        "payload",
+        "status",
+        "created_ts",
+        "updated_ts",
+        "ttl_s",
+        "result",
+        "error",
+    } <= body.keys()
+    assert (body["job_id"], body["task"], body["payload"], body["status"]) == (
+        job_id,
+        "chat",
+        {"prompt": "hi"},
+        "queued",
+    )
+    assert (body["ttl_s"], body["result"], body["error"]) == (777, None, None)
     await live.engine.settle([commands.succeed(await claimed(live), '{"text":"hello"}')])
-    got = (await live.client.get(f"/v1/jobs/{job_id}")).json()
-    assert (got["status"], got["result"]) == ("done", {"text": "hello"})
+    body = (await live.client.get(f"/v1/jobs/{job_id}")).json()
+    assert (body["status"], body["result"]) == ("done", {"text": "hello"})
     failed = await live.job()
     await live.engine.settle(
         [commands.fail(await claimed(live), JobError("no_model", "none", retryable=False), rand=0)]
     )
-    got = (await live.client.get(f"/v1/jobs/{failed}")).json()
-    assert (got["status"], got["error"]["code"]) == ("error", "no_model")
+    body = (await live.client.get(f"/v1/jobs/{failed}")).json()
+    assert (body["status"], body["error"]["code"]) == ("error", "no_model")
     assert (await live.client.get(f"/v1/jobs/{UNKNOWN}")).status_code == 404
 
 
@@ -223,10 +238,10 @@ async def test_an_event_is_its_type_and_its_data(live: Live) -> None:
     await live.engine.settle([commands.note(job, NewEvent("token", "chat", '{"text":"a\\nb\u2028c"}'))])
     await live.engine.settle([commands.succeed(job)])
     token = next(frame for frame in await followed(live, job_id) if frame.event == "token")
-    stored = (await live.engine.store.events({job_id: 2}, 1))[0]
-    assert (token.data["type"], token.data["step"], token.data["ts"]) == ("token", "chat", stored.ms)
+    stored_events = (await live.engine.store.events({job_id: 2}, 1))[0]
+    assert (token.data["type"], token.data["step"], token.data["ts"]) == ("token", "chat", stored_events.ms)
     assert token.data["data"] == {"text": "a\nb\u2028c"}
-    assert token.id == f"{stored.ms}-{stored.seq}"
+    assert token.id == f"{stored_events.ms}-{stored_events.seq}"
 
 
 async def test_the_stream_ends_after_a_terminal_event(live: Live) -> None:

@@ -183,8 +183,8 @@ async def test_a_job_that_was_acknowledged_too_early_runs_after_the_idle_time(
     (job,) = await engine.claim(ONE, now=later)
     assert (job.job_id, job.lease_losses) == (job_id, 1)
     await engine.settle([commands.succeed(job)], now=later)
-    lost, won = await engine.store.attempts(job_id)
-    assert (lost.outcome, won.outcome) == (Outcome.LEASE_LOST, Outcome.SUCCEEDED)
+    lost_job, winners = await engine.store.attempts(job_id)
+    assert (lost_job.outcome, winners.outcome) == (Outcome.LEASE_LOST, Outcome.SUCCEEDED)
     await nothing_is_left(engine, client, Status.SUCCEEDED)
 
 
@@ -230,15 +230,15 @@ async def test_an_early_acknowledgement_of_nonsense_stops_no_sweep(engine: Engin
 # It ends its job by events alone.
 
 
-@pytest.mark.parametrize("acknowledged", [True, False])
+@pytest.mark.parametrize("is_acknowledged", [True, False])
 @pytest.mark.parametrize("word", TERMINAL)
 async def test_a_job_that_was_ended_by_its_events_has_ended(
-    engine: Engine, client: Any, *, ours: bool, word: str, acknowledged: bool
+    engine: Engine, client: Any, *, ours: bool, word: str, is_acknowledged: bool
 ) -> None:
     job_id, message_id, _ = await job_at_a_stranger(engine, client, ours=ours)
     await add_event(client, job_id, word, data='{"text":"hello"}')
     now = await engine.store.now()
-    if acknowledged:
+    if is_acknowledged:
         await client.xack("jobs:stream", "workers", message_id)
     else:
         await Housekeeping(engine).sweep()

@@ -106,11 +106,11 @@ async def enqueue_surely(engine: Engine, new: NewJob) -> None:
             return
 
 
-async def produce(engine: Engine, acknowledged: list[str]) -> None:
-    while len(acknowledged) < JOBS:
-        new = gateway_job(f'{{"n":{len(acknowledged)}}}', "count", max_attempts=100, retry=PATIENT)
+async def produce(engine: Engine, acknowledged_ids: list[str]) -> None:
+    while len(acknowledged_ids) < JOBS:
+        new = gateway_job(f'{{"n":{len(acknowledged_ids)}}}', "count", max_attempts=100, retry=PATIENT)
         await enqueue_surely(engine, new)
-        acknowledged.append(new.job_id)
+        acknowledged_ids.append(new.job_id)
 
 
 async def ended(client: Any, ids: list[str]) -> int:

@@ -20,8 +20,8 @@ async def rare_ones(live: Live) -> list[str]:
 
 
 async def page(live: Live, **query: Any) -> tuple[list[str], str | None]:
-    told = (await live.client.get("/v1/jobs", params={"task": "rare", **query})).json()
-    return [job["job_id"] for job in told["jobs"]], told["next"]
+    body = (await live.client.get("/v1/jobs", params={"task": "rare", **query})).json()
+    return [job["job_id"] for job in body["jobs"]], body["next"]
 
 
 @pytest.mark.parametrize("look", [5, 20])
@@ -41,9 +41,9 @@ async def test_a_look_that_takes_long_ends_with_a_cursor(url: str, monkeypatch: 
     monkeypatch.setattr(routes, "PATIENCE_S", 0)
     async with serving(url) as live:
         rare = await rare_ones(live)
-        found, cursor = await page(live)
-        assert found == rare[:1]
+        result, cursor = await page(live)
+        assert result == rare[:1]
         while cursor is not None:
             more, cursor = await page(live, cursor=cursor)
-            found += more
-        assert found == rare
+            result += more
+        assert result == rare

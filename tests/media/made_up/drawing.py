@@ -73,8 +73,8 @@ class Film(NamedTuple):
 
     def truths(self) -> tuple[Truth, ...]:
         """All lines, in the order in which they come."""
-        found = (line.truth(self.size[1]) for line in self.lines if line.is_truth)
-        return tuple(sorted((truth for truth in found if truth.t_end_ms > truth.t_start_ms), key=lambda t: t[1:3]))
+        result = (line.truth(self.size[1]) for line in self.lines if line.is_truth)
+        return tuple(sorted((truth for truth in result if truth.t_end_ms > truth.t_start_ms), key=lambda t: t[1:3]))
 
     def state_at(self, time_s: float) -> object:
         """Two times with the same state look the same."""

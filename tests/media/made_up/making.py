@@ -84,8 +84,8 @@ def write(path: Path, pictures: Iterator[Image.Image], ticks: Sequence[int], cod
         lengths.append(lengths[-1] if lengths else TICKS // 25)
         for picture, tick, length in zip(pictures, ticks, lengths, strict=True):
             if last is None or last[0] is not picture:
-                turned = picture.rotate(-coding.turn, expand=True) if coding.turn else picture
-                last = picture, _as_coded(turned, coding, reformatter)
+                turned_picture = picture.rotate(-coding.turn, expand=True) if coding.turn else picture
+                last = picture, _as_coded(turned_picture, coding, reformatter)
             frame = last[1]
             if stream is None:
                 stream = _stream(container, frame, coding, Fraction(TICKS, sorted(lengths)[len(lengths) // 2]))

@@ -115,8 +115,8 @@ def one_frame(folder: Path) -> MadeUp:
 
 def hole(folder: Path) -> MadeUp:
     """Key frames once a second, and nothing but noise in the third and fourth of eight seconds."""
-    made = film_in(folder, "whole_ts", FILMS["slide"](), Coding(suffix="ts", options=INTRA))
-    return _changed(made, folder, _with_noise, "hole")
+    film = film_in(folder, "whole_ts", FILMS["slide"](), Coding(suffix="ts", options=INTRA))
+    return _changed(film, folder, _with_noise, "hole")
 
 
 def truncated(folder: Path) -> MadeUp:
@@ -126,8 +126,8 @@ def truncated(folder: Path) -> MadeUp:
 
 def truncated_ts(folder: Path) -> MadeUp:
     """The first half of a stream that does not say how long it is."""
-    made = film_in(folder, "whole_ts", FILMS["slide"](), Coding(suffix="ts", options=INTRA))
-    return _changed(made, folder, _half, "truncated_ts")
+    film = film_in(folder, "whole_ts", FILMS["slide"](), Coding(suffix="ts", options=INTRA))
+    return _changed(film, folder, _half, "truncated_ts")
 
 
 def empty(folder: Path) -> MadeUp:
@@ -148,8 +148,8 @@ def zero_length(folder: Path) -> MadeUp:
 
 def no_frames(folder: Path) -> MadeUp:
     """A stream of which all but the head is noise."""
-    made = film_in(folder, "short", FILMS["price"]()._replace(seconds=2), Coding(suffix="mkv"))
-    return _changed(made, folder, _noise_after_head, "no_frames")
+    film = film_in(folder, "short", FILMS["price"]()._replace(seconds=2), Coding(suffix="mkv"))
+    return _changed(film, folder, _noise_after_head, "no_frames")
 
 
 def wide_pixels(folder: Path) -> MadeUp:
@@ -180,10 +180,10 @@ def sound_only(folder: Path) -> MadeUp:
     return MadeUp("sound_only", path, (), 0, 2133, 0, 0, ())
 
 
-def _changed(made: MadeUp, folder: Path, change: Callable[[bytes], bytes], name: str) -> MadeUp:
-    path = folder / f"{name}{made.path.suffix}"
-    path.write_bytes(change(made.path.read_bytes()))
-    return made._replace(name=name, path=path)
+def _changed(film: MadeUp, folder: Path, change: Callable[[bytes], bytes], name: str) -> MadeUp:
+    path = folder / f"{name}{film.path.suffix}"
+    path.write_bytes(change(film.path.read_bytes()))
+    return film._replace(name=name, path=path)
 
 
 def _half(content: bytes) -> bytes:

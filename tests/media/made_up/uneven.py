@@ -54,22 +54,22 @@ UNEVEN = {
 }
 
 
-def uneven_in(folder: Path, name: str, suffix: str, *, reordered: bool = False) -> Path:
+def uneven_in(folder: Path, name: str, suffix: str, *, is_reordered: bool = False) -> Path:
     """The file of this name, in MP4 or Matroska, with a rate in its head that is not true; or with B-frames, too."""
-    made = UNEVEN[name]
+    film = UNEVEN[name]
     path = folder / f"{name}.{suffix}"
     with av.open(str(path), "w", format={"mkv": "matroska"}.get(suffix, suffix)) as container:
         stream: Any = container.add_stream(
             "libx264",
             rate=30,
-            options={"preset": "ultrafast", "x264-params": f"threads=2{':bframes=2:b-adapt=0' * reordered}"},
+            options={"preset": "ultrafast", "x264-params": f"threads=2{':bframes=2:b-adapt=0' * is_reordered}"},
         )
         stream.width, stream.height, stream.pix_fmt = *SIZE, "yuv420p"
         stream.codec_context.time_base = Fraction(1, TICKS)
-        tone: Any = container.add_stream("aac", rate=RATE_HZ) if made.tone else None
-        _write_pictures(container, stream, made.starts, made.end)
-        if tone is not None and made.tone is not None:
-            _write_tone(container, tone, *made.tone)
+        tone: Any = container.add_stream("aac", rate=RATE_HZ) if film.tone else None
+        _write_pictures(container, stream, film.starts, film.end)
+        if tone is not None and film.tone is not None:
+            _write_tone(container, tone, *film.tone)
     return path
 
 

@@ -32,9 +32,9 @@ class Drawn(NamedTuple):
 
 @cache
 def font(px: int) -> ImageFont.FreeTypeFont:
-    found = ImageFont.load_default(px)
-    assert isinstance(found, ImageFont.FreeTypeFont)
-    return found
+    result = ImageFont.load_default(px)
+    assert isinstance(result, ImageFont.FreeTypeFont)
+    return result
 
 
 def jpeg(image: Image.Image) -> bytes:
@@ -194,8 +194,8 @@ KINDS: tuple[Callable[[], Pen], ...] = (
 @cache
 def kinds() -> tuple[Drawn, ...]:
     """One frame of each kind."""
-    drawn = [(kind.__name__, kind()) for kind in KINDS]
-    return tuple(Drawn(name, jpeg(pen.image), tuple(pen.lines)) for name, pen in drawn)
+    pictures = [(kind.__name__, kind()) for kind in KINDS]
+    return tuple(Drawn(name, jpeg(pen.image), tuple(pen.lines)) for name, pen in pictures)
 
 
 SUBJECTS = ("river", "market", "engine", "harbour", "garden", "signal", "bridge", "village", "winter", "station")

@@ -22,10 +22,10 @@ def test_the_darkest_of_a_cell_is_the_least_in_it(shape: tuple[int, int]) -> Non
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("often", [0.02, 0.5, 1.0])
 def test_the_share_of_a_cell_is_the_mean_that_pillow_takes(shape: tuple[int, int], often: float) -> None:
-    marked = np.random.default_rng(2).random(shape) < often
-    picture = Image.fromarray(marked.astype(np.uint8) * np.uint8(255))
+    marks = np.random.default_rng(2).random(shape) < often
+    picture = Image.fromarray(marks.astype(np.uint8) * np.uint8(255))
     means = np.asarray(picture.reduce(CELL)).astype(np.int16)
-    assert np.abs(_shares(marked) - means).max() <= 1  # a half goes either way
+    assert np.abs(_shares(marks) - means).max() <= 1  # a half goes either way
 
 
 def test_a_cell_is_as_many_pixels_again() -> None:

@@ -21,15 +21,15 @@ def test_the_defaults_can_be_read_here() -> None:
 
 
 def test_an_unknown_language_names_what_there_is_and_how_to_get_it() -> None:
-    with pytest.raises(LanguageMissing) as caught:
+    with pytest.raises(LanguageMissing) as excinfo:
         check(Reading(languages=("eng", "tlh", "chi_sim")))
-    said = str(caught.value)
-    assert "'tlh', 'chi_sim'" in said
-    assert "deu, eng" in said
-    assert "apt install tesseract-ocr-tlh tesseract-ocr-chi-sim" in said
-    assert "TESSDATA_PREFIX" in said
-    assert caught.value.code == "ocr_language_missing"
-    assert not caught.value.retryable
+    message = str(excinfo.value)
+    assert "'tlh', 'chi_sim'" in message
+    assert "deu, eng" in message
+    assert "apt install tesseract-ocr-tlh tesseract-ocr-chi-sim" in message
+    assert "TESSDATA_PREFIX" in message
+    assert excinfo.value.code == "ocr_language_missing"
+    assert not excinfo.value.retryable
 
 
 @pytest.mark.parametrize("code", ["../eng", "/etc/passwd", "eng+deu", "", "eng\x00", "osd"])
@@ -88,6 +88,6 @@ if HAS_RAPID:
         from tests.media.ocr.frames import kinds  # noqa: PLC0415 - needs what this test needs
 
         engine = load("rapidocr", None)
-        for drawn in kinds():
-            words = " ".join(word.text for word in engine.read(drawn.jpeg, ("eng",))).split()
-            assert len([word for word in drawn.words if word in words]) >= 0.7 * len(drawn.words), drawn.name
+        for picture in kinds():
+            words = " ".join(word.text for word in engine.read(picture.jpeg, ("eng",))).split()
+            assert len([word for word in picture.words if word in words]) >= 0.7 * len(picture.words), picture.name

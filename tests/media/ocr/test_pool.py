@@ -81,10 +81,10 @@ async def test_a_child_that_dies_is_a_crash_that_can_be_tried_again_and_it_is_re
     (pid,) = pool.pids()
     task = await held(pool)
     os.kill(pid, signal.SIGKILL)
-    with pytest.raises(OcrCrashed, match="signal 9") as caught:
+    with pytest.raises(OcrCrashed, match="signal 9") as excinfo:
         await task
-    assert caught.value.retry_after(1)
-    assert not caught.value.retry_after(2)
+    assert excinfo.value.retry_after(1)
+    assert not excinfo.value.retry_after(2)
     assert said(await pool.read(plate("Back again").jpeg)) == ["Back again"]
     assert pid not in pool.pids()
 

@@ -133,19 +133,19 @@ async def test_leaving_or_cancelling_ends_all_children(monkeypatch: pytest.Monke
 
     monkeypatch.setattr(Pool, "__aenter__", watched)
     shelf = Shelf([plate("Plate")] * 12)
-    reached = asyncio.Event()
+    has_reached = asyncio.Event()
     pids: list[int] = []
 
     async def work() -> None:
         async with read_frames(shelf.keys, shelf.load, Reading(batch=1, processes=2)) as batches:
             async for _ in batches:
                 pids.extend(pools[0].pids())
-                reached.set()
+                has_reached.set()
                 await asyncio.Event().wait()
 
     task = asyncio.create_task(work())
     async with asyncio.timeout(PATIENCE_S):
-        await reached.wait()
+        await has_reached.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

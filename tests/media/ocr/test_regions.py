@@ -19,12 +19,12 @@ def texts(*words: Word, least: float = 0.6) -> list[str]:
 
 def row(text: str, confidence: float = 95.0) -> list[Word]:
     """Words next to one another, a word space apart."""
-    found: list[Word] = []
+    results: list[Word] = []
     x = 10
     for part in text.split():
-        found.append(word(part, x, confidence=confidence))
+        results.append(word(part, x, confidence=confidence))
         x += 20 * len(part) + 15
-    return found
+    return results
 
 
 def test_a_line_is_its_words_with_its_box_and_confidence() -> None:
@@ -81,8 +81,8 @@ def test_columns_are_lines_of_their_own() -> None:
 
 
 def test_a_line_that_two_passes_have_read_is_one() -> None:
-    found = [word("We", 10), word("never", 65, 102, line=4, pass_id="bright"), word("knew", 180, line=1)]
-    assert texts(*found) == ["We never knew"]
+    results = [word("We", 10), word("never", 65, 102, line=4, pass_id="bright"), word("knew", 180, line=1)]
+    assert texts(*results) == ["We never knew"]
 
 
 def test_lines_on_top_of_one_another_stay_apart() -> None:
@@ -95,8 +95,8 @@ def test_chinese_has_no_spaces_and_korean_has() -> None:
 
 
 def test_the_language_of_a_line_is_that_of_most_of_it() -> None:
-    found = [word("Straßenbahn", 10)._replace(language="deu"), word("stop", 250)]
-    assert regions(found)[0].language == "deu"
+    results = [word("Straßenbahn", 10)._replace(language="deu"), word("stop", 250)]
+    assert regions(results)[0].language == "deu"
 
 
 def test_no_words_are_no_lines() -> None:

@@ -54,9 +54,9 @@ def cues(path: Path) -> list[tuple[int, int, str]]:
 def test_a_player_reads_each_cue_at_its_time_with_its_text(form: str, tmp_path: Path) -> None:
     path = tmp_path / f"text.{form}"
     path.write_text(written(form, RANGES), encoding="utf-8")
-    found = cues(path)
-    assert [(start, end) for start, end, _ in found] == [(one.t_start, one.t_end) for one in RANGES]
-    for (_, _, payload), one in zip(found, RANGES, strict=True):
+    result = cues(path)
+    assert [(start, end) for start, end, _ in result] == [(one.t_start, one.t_end) for one in RANGES]
+    for (_, _, payload), one in zip(result, RANGES, strict=True):
         plain = payload.replace("&lt;", "<").replace("&gt;", ">").replace("&amp;", "&") if form == "vtt" else payload
         assert display_form(plain) == display_form(one.text)
         assert "-->" not in payload
@@ -85,9 +85,9 @@ def test_csv_is_read_back_and_runs_nothing_in_a_spreadsheet() -> None:
 
 
 def test_json_has_all_that_is_known() -> None:
-    found = json.loads(written("json", RANGES))["segments"]
-    assert [one["text"] for one in found] == NASTY
-    assert found[0]["bounding_box"] == {"x": 1, "y": 2, "width": 3, "height": 4}
+    result = json.loads(written("json", RANGES))["segments"]
+    assert [one["text"] for one in result] == NASTY
+    assert result[0]["bounding_box"] == {"x": 1, "y": 2, "width": 3, "height": 4}
     assert json.loads(written("json", [])) == {"segments": []}
 
 

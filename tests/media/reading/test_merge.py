@@ -156,14 +156,14 @@ def ticker(headlines: tuple[str, ...], width: int, step: int = 240) -> list[Seen
     starts = itertools.accumulate((len(text) * letter + 160 for text in headlines), initial=width)
     places = list(zip(headlines, starts, strict=False))
     end = places[-1][1] + len(headlines[-1]) * letter
-    for frame, moved in enumerate(range(0, end, step)):
+    for frame, moved_row in enumerate(range(0, end, step)):
         for text, start in places:
-            first = max(0, -(start - moved) // letter)
-            shown = text[first : max(0, (width - start + moved) // letter)]
-            if any(sign.isalnum() for sign in shown):
-                left = start - moved + first * letter
-                cut = min(width - max(left, 0), len(shown) * letter)
-                seen.append(saw(shown.strip(), 500 * frame, 500 * (frame + 1), (max(left, 0), 640, cut, height)))
+            first = max(0, -(start - moved_row) // letter)
+            letters = text[first : max(0, (width - start + moved_row) // letter)]
+            if any(sign.isalnum() for sign in letters):
+                left = start - moved_row + first * letter
+                cut = min(width - max(left, 0), len(letters) * letter)
+                seen.append(saw(letters.strip(), 500 * frame, 500 * (frame + 1), (max(left, 0), 640, cut, height)))
     return seen
 
 
@@ -217,8 +217,8 @@ a_seen = st.builds(
 def test_merging_again_changes_nothing_and_order_does_not_matter(seen: list[Seen], chance: random.Random) -> None:
     ranges = merge(seen, period_ms=PERIOD_MS, duration_ms=2000)
     assert merge([one.as_seen() for one in ranges], period_ms=PERIOD_MS, duration_ms=2000) == ranges
-    shuffled = chance.sample(seen, len(seen))
-    assert merge(shuffled, period_ms=PERIOD_MS, duration_ms=2000) == ranges
+    out_of_order = chance.sample(seen, len(seen))
+    assert merge(out_of_order, period_ms=PERIOD_MS, duration_ms=2000) == ranges
     assert sum(one.seen for one in ranges) == len(seen)
     assert all(0 <= one.t_start < one.t_end <= 2000 for one in ranges)
 
@@ -258,8 +258,8 @@ def test_scraps_of_a_ticker_belong_to_what_passes_and_other_rows_keep_theirs() -
         saw("joon", 3500, 4000, (0, 640, 70, 36)),
     ]
     still = [saw("Total", 0, 4000, (1200, 100, 80, 36)), saw("Total of the year", 0, 4000, (300, 100, 340, 36))]
-    found = merged(*whole, *scraps, *still)
-    assert sorted(times(found)) == [
+    result = merged(*whole, *scraps, *still)
+    assert sorted(times(result)) == [
         ("Total", 0, 4000),
         ("Total of the year", 0, 4000),
         (HEADLINES[1], 0, 4000),

@@ -13,7 +13,7 @@ ANY = st.text(alphabet=st.characters(), max_size=30)
 
 
 @pytest.mark.parametrize(
-    ("written", "expected"),
+    ("text", "expected"),
     [
         ("  Hello \t\n World ", "hello world"),
         ("ﬁne print", "fine print"),
@@ -26,9 +26,9 @@ ANY = st.text(alphabet=st.characters(), max_size=30)
         ("", ""),
     ],
 )
-def test_texts_that_say_the_same_have_one_form(written: str, expected: str) -> None:
-    assert normalized(written) == expected
-    assert text_hash(written) == hashlib.sha256(expected.encode()).hexdigest()
+def test_texts_that_say_the_same_have_one_form(text: str, expected: str) -> None:
+    assert normalized(text) == expected
+    assert text_hash(text) == hashlib.sha256(expected.encode()).hexdigest()
 
 
 @hypothesis.settings(deadline=None, suppress_health_check=list(hypothesis.HealthCheck))

@@ -36,9 +36,9 @@ ONE_TEXT = (Difference.NONE, Difference.NOISE)
     ],
 )
 def test_texts_that_look_alike_are_two(one: str, other: str) -> None:
-    found = difference(normalized(one), normalized(other))
-    assert found not in ONE_TEXT
-    assert difference(normalized(other), normalized(one)) is found
+    result = difference(normalized(one), normalized(other))
+    assert result not in ONE_TEXT
+    assert difference(normalized(other), normalized(one)) is result
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_word_that_a_reading_added_without_being_sure_goes() -> None:
     st.dictionaries(st.text("ab1l ", min_size=1).map(str.strip).filter(bool), st.floats(0.1, 9), min_size=1)
 )
 def test_a_consensus_says_something(readings: dict[str, float]) -> None:
-    said = agreed(readings)
-    assert said
-    assert set(said) <= set("".join(readings) + " ")
-    assert agreed(dict(reversed(readings.items()))) == said
+    agreed_text = agreed(readings)
+    assert agreed_text
+    assert set(agreed_text) <= set("".join(readings) + " ")
+    assert agreed(dict(reversed(readings.items()))) == agreed_text

@@ -19,17 +19,17 @@ class Outcome(NamedTuple):
 
     def showing(self, truth: Truth) -> list[Kept]:
         """The kept frames that were taken while a text was on screen."""
-        return [kept for kept in self.kept if truth.t_start_ms <= kept.timestamp_ms < truth.t_end_ms]
+        return [frame for frame in self.kept if truth.t_start_ms <= frame.timestamp_ms < truth.t_end_ms]
 
-    def found(self, made: MadeUp) -> int:
+    def found(self, film: MadeUp) -> int:
         """How many texts are on at least one kept frame."""
-        return sum(bool(self.showing(truth)) for truth in made.truths)
+        return sum(bool(self.showing(truth)) for truth in film.truths)
 
 
 async def sampled(path: Path, folder: Path, options: Sampling = Sampling(), **more: Any) -> Outcome:  # noqa: B008
-    kept: list[Kept] = []
+    frames: list[Kept] = []
 
     async def take(one: Kept) -> None:
-        kept.append(one)
+        frames.append(one)
 
-    return Outcome(kept, await sample(path, folder, take, options, **{"means": MEANS, **more}))
+    return Outcome(frames, await sample(path, folder, take, options, **{"means": MEANS, **more}))

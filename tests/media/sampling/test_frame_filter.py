@@ -55,18 +55,18 @@ def test_a_picture_that_stands_is_kept_once() -> None:
 
 
 def test_another_picture_is_kept_at_once() -> None:
-    kept = taken([scene(1)] * 10 + [scene(2)] * 10)
-    assert [(at, verdict.since_s, verdict.why) for at, verdict in kept.items()] == [(1.0, 1.0, "hash")]
+    frames = taken([scene(1)] * 10 + [scene(2)] * 10)
+    assert [(at, verdict.since_s, verdict.why) for at, verdict in frames.items()] == [(1.0, 1.0, "hash")]
 
 
 def test_a_caption_is_kept_when_it_rests_and_counts_from_when_it_came() -> None:
-    kept = taken([scene()] * 10 + [with_caption(scene(), 1)] * 10 + [with_caption(scene(), 2)] * 10 + [scene()] * 10)
-    assert [(at, round(verdict.since_s, 3)) for at, verdict in kept.items()] == [
+    frames = taken([scene()] * 10 + [with_caption(scene(), 1)] * 10 + [with_caption(scene(), 2)] * 10 + [scene()] * 10)
+    assert [(at, round(verdict.since_s, 3)) for at, verdict in frames.items()] == [
         (1.1, 1.0),
         (2.1, 2.0),
         (3.1, 3.0),
     ]
-    assert {verdict.why for verdict in kept.values()} == {"jump"}
+    assert {verdict.why for verdict in frames.values()} == {"jump"}
 
 
 def test_without_the_guard_captions_are_lost() -> None:
@@ -83,8 +83,8 @@ def test_captions_faster_than_the_interval_are_kept_no_faster() -> None:
 
 def test_a_caption_that_has_to_wait_for_the_interval_still_counts_from_when_it_came() -> None:
     samples = [scene()] * 10 + [with_caption(scene(), 1)] * 2 + [with_caption(scene(), 2)] * 20
-    kept = taken(samples)
-    assert [(at, round(verdict.since_s, 3)) for at, verdict in kept.items()] == [
+    frames = taken(samples)
+    assert [(at, round(verdict.since_s, 3)) for at, verdict in frames.items()] == [
         (1.1, 1.0),
         (1.6, 1.2),
     ]
@@ -92,10 +92,10 @@ def test_a_caption_that_has_to_wait_for_the_interval_still_counts_from_when_it_c
 
 def test_text_that_fades_in_is_kept_when_it_is_all_there() -> None:
     steps = [min(1.0, at / 12) for at in range(40)]
-    kept = taken([scene()] * 5 + [with_caption(scene(), 1, step) for step in steps])
-    last = max(kept)
+    frames = taken([scene()] * 5 + [with_caption(scene(), 1, step) for step in steps])
+    last = max(frames)
     assert last >= 1.7
-    assert 0.5 <= kept[last].since_s < 1.7
+    assert 0.5 <= frames[last].since_s < 1.7
 
 
 def test_what_never_rests_is_kept_every_two_seconds() -> None:
@@ -104,10 +104,10 @@ def test_what_never_rests_is_kept_every_two_seconds() -> None:
         picture[CAPTION] = np.random.default_rng(at).integers(0, 256, (12, 100))  # other strokes in each sample
         return picture
 
-    kept = taken(sample(at) for at in range(100))
-    assert [verdict.why for verdict in kept.values()].count("unsettled") >= 2
-    assert max(after - before for before, after in pairwise([0.0, *kept, 9.9])) <= UNSETTLED_S + 2 * PERIOD_S
-    assert len(kept) <= 7
+    frames = taken(sample(at) for at in range(100))
+    assert [verdict.why for verdict in frames.values()].count("unsettled") >= 2
+    assert max(after - before for before, after in pairwise([0.0, *frames, 9.9])) <= UNSETTLED_S + 2 * PERIOD_S
+    assert len(frames) <= 7
 
 
 def test_a_camera_in_a_corner_is_not_taken_for_text() -> None:
@@ -117,29 +117,29 @@ def test_a_camera_in_a_corner_is_not_taken_for_text() -> None:
         picture[5:25, 270:310] = soft.astype(np.uint8)
         return picture
 
-    kept = taken(sample(at) for at in range(600))
-    assert 39 <= len(kept) <= 59
+    frames = taken(sample(at) for at in range(600))
+    assert 39 <= len(frames) <= 59
 
 
 def test_a_sample_that_stands_alone_is_at_rest() -> None:
     """At one frame a second no sample is followed by one like it."""
     frame_filter = FrameFilter(Sampling())
-    found = []
+    results = []
     for at in range(10):
         if at:
             verdict = frame_filter.hold(float(at))
-            found += [verdict] if verdict is not None else []
+            results += [verdict] if verdict is not None else []
         verdict = frame_filter.take(with_caption(scene(), at), float(at))
-        found += [verdict] if verdict is not None else []
-    assert [verdict.since_s for verdict in found] == list(range(9))
+        results += [verdict] if verdict is not None else []
+    assert [verdict.since_s for verdict in results] == list(range(9))
 
 
 def test_a_picture_that_stands_for_hours_takes_no_more_memory() -> None:
     frame_filter = FrameFilter(Sampling(guard=False))
     frame_filter.take(scene(), 0.0)
-    changed = with_caption(scene(), 1)
+    changes = with_caption(scene(), 1)
     for at in range(1, 2 * MOST_TIMES):
-        frame_filter.take(changed, at * PERIOD_S)
+        frame_filter.take(changes, at * PERIOD_S)
     assert len(frame_filter._times) <= MOST_TIMES
 
 

@@ -23,5 +23,5 @@ AS_PILLOW_DOES: dict[tuple[int, ...], Image.Transpose] = {
 @pytest.mark.parametrize("matrix", TURNS)
 def test_a_frame_is_turned_by_its_matrix(matrix: tuple[int, ...], shape: tuple[int, ...]) -> None:
     pixels = np.random.default_rng(1).integers(0, 256, shape, dtype=np.uint8)
-    turned = Image.fromarray(pixels).transpose(AS_PILLOW_DOES[matrix])
-    assert np.array_equal(TURNS[matrix](pixels), np.asarray(turned))
+    turned_picture = Image.fromarray(pixels).transpose(AS_PILLOW_DOES[matrix])
+    assert np.array_equal(TURNS[matrix](pixels), np.asarray(turned_picture))

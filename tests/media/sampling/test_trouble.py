@@ -58,36 +58,36 @@ WAIT_S = 30
 async def test_what_is_no_whole_video_is_a_typed_error(
     video: Video, tmp_path: Path, name: str, error: type[MediaError]
 ) -> None:
-    with pytest.raises(error) as caught:
+    with pytest.raises(error) as excinfo:
         await sampled(video(name).path, tmp_path)
-    assert not caught.value.retryable
+    assert not excinfo.value.retryable
     assert list(tmp_path.iterdir()) == []
 
 
 async def test_a_list_of_other_files_is_refused(video: Video, tmp_path: Path) -> None:
     target = video("price").path
     for number, text in enumerate((f"ffconcat version 1.0\nfile '{target}'\n", f"#EXTM3U\n#EXTINF:1,\n{target}\n")):
-        listed = tmp_path / f"{number}.mp4"
-        listed.write_text(text)
+        listing = tmp_path / f"{number}.mp4"
+        listing.write_text(text)
         with pytest.raises(UnsupportedInput):
-            await sampled(listed, tmp_path)
+            await sampled(listing, tmp_path)
 
 
 async def test_the_child_opens_no_list_even_when_it_is_told_to(video: Video, tmp_path: Path) -> None:
     from callsheet.media.sampling.decode import Order, look  # noqa: PLC0415 - loads the decoder
 
-    listed = tmp_path / "list.mp4"
-    listed.write_text(f"ffconcat version 1.0\nfile '{video('price').path}'\n")
-    told: list[dict[str, Any]] = []
-    order = Order(str(listed), "mov", 0, str(tmp_path), 10**8, 65, 1, Sampling())
+    listing = tmp_path / "list.mp4"
+    listing.write_text(f"ffconcat version 1.0\nfile '{video('price').path}'\n")
+    reports: list[dict[str, Any]] = []
+    order = Order(str(listing), "mov", 0, str(tmp_path), 10**8, 65, 1, Sampling())
     with pytest.raises(ValueError, match="Invalid data"):
-        look(order, told.append)
-    assert told == []
+        look(order, reports.append)
+    assert reports == []
 
 
 async def test_a_stream_without_an_end_is_sampled_as_far_as_it_goes(video: Video, tmp_path: Path) -> None:
-    made = video("truncated_ts")
-    outcome = await sampled(made.path, tmp_path)
+    film = video("truncated_ts")
+    outcome = await sampled(film.path, tmp_path)
     assert 3000 < outcome.sampled.duration_ms < 5000
     assert outcome.kept[-1].until_ms == outcome.sampled.duration_ms
 
@@ -139,20 +139,20 @@ class Started:
 async def test_the_child_waits_for_a_slow_taker_and_dies_when_the_task_is_cancelled(
     video: Video, tmp_path: Path
 ) -> None:
-    started, taken = Started(), asyncio.Event()
+    children, taken = Started(), asyncio.Event()
 
     async def take(_: Kept) -> None:
         taken.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(sample(video("credits").path, tmp_path, take, means=MEANS._replace(start=started)))
+    task = asyncio.create_task(sample(video("credits").path, tmp_path, take, means=MEANS._replace(start=children)))
     async with asyncio.timeout(WAIT_S):
         await taken.wait()
         while len(list(tmp_path.iterdir())) < AHEAD:
             await asyncio.sleep(0.02)
     await asyncio.sleep(0.5)  # it would go on now, if it did not wait
     assert len(list(tmp_path.iterdir())) <= AHEAD + 1
-    child = started.processes[-1]
+    child = children.processes[-1]
     assert child.returncode is None
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -161,42 +161,42 @@ async def test_the_child_waits_for_a_slow_taker_and_dies_when_the_task_is_cancel
 
 
 async def test_told_to_stop_it_stops(video: Video, tmp_path: Path) -> None:
-    started, told = Started(), []
+    children, reports = Started(), []
 
-    async def take(kept: Kept) -> None:
-        told.append(kept)
+    async def take(frame: Kept) -> None:
+        reports.append(frame)
 
-    means = MEANS._replace(start=started, is_stopped=lambda: bool(told))
+    means = MEANS._replace(start=children, is_stopped=lambda: bool(reports))
     with pytest.raises(MediaStopped):
         await sample(video(CAPTIONS_40).path, tmp_path, take, means=means)
-    assert all(process.returncode is not None for process in started.processes)
+    assert all(process.returncode is not None for process in children.processes)
 
 
 async def test_what_the_taker_raises_ends_it(video: Video, tmp_path: Path) -> None:
-    started = Started()
+    children = Started()
 
     async def take(_: Kept) -> None:
         raise TimeoutError("the upload took too long")
 
     with pytest.raises(TimeoutError, match="the upload"):
-        await sample(video("slide").path, tmp_path, take, means=MEANS._replace(start=started))
-    assert started.processes[-1].returncode is not None
+        await sample(video("slide").path, tmp_path, take, means=MEANS._replace(start=children))
+    assert children.processes[-1].returncode is not None
 
 
 async def test_memory_does_not_grow_with_the_length_of_the_video(video: Video, tmp_path: Path) -> None:
-    started = Started()
+    children = Started()
     most_kb: list[int] = []
-    taken: list[Kept] = []
+    taken_jobs: list[Kept] = []
 
-    async def take(kept: Kept) -> None:
-        kept.path.unlink()
-        taken.append(kept)
+    async def take(frame: Kept) -> None:
+        frame.path.unlink()
+        taken_jobs.append(frame)
         with contextlib.suppress(OSError, IndexError):  # it has ended: the last few may be taken after that
-            status = Path(f"/proc/{started.processes[-1].pid}/status").read_text()
+            status = Path(f"/proc/{children.processes[-1].pid}/status").read_text()
             most_kb.append(int(status.partition("VmRSS:")[2].split()[0]))
 
-    await sample(video(CAPTIONS_40).path, tmp_path, take, means=MEANS._replace(start=started))
-    assert len(most_kb) > len(taken) - AHEAD > 8
+    await sample(video(CAPTIONS_40).path, tmp_path, take, means=MEANS._replace(start=children))
+    assert len(most_kb) > len(taken_jobs) - AHEAD > 8
     assert max(most_kb) - most_kb[len(most_kb) // 4] < 24 * 1024
     assert list(tmp_path.iterdir()) == []
 
@@ -250,9 +250,9 @@ async def test_a_child_that_hangs_or_takes_too_long_is_ended(
 async def test_a_decoder_that_crashes_is_tried_once_more(
     video: Video, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
 ) -> None:
-    with pytest.raises(FfmpegCrashed) as caught:
+    with pytest.raises(FfmpegCrashed) as excinfo:
         await sampled(video("price").path, fake(tmp_path, monkeypatch, body))
-    assert [caught.value.retry_after(attempt) for attempt in (1, 2)] == [True, False]
+    assert [excinfo.value.retry_after(attempt) for attempt in (1, 2)] == [True, False]
 
 
 async def test_a_child_that_breaks_off_is_no_success(
@@ -260,9 +260,9 @@ async def test_a_child_that_breaks_off_is_no_success(
 ) -> None:
     for name, body in {"quiet": "", "loud": "raise SystemExit('bad /home/someone/key.txt')\n"}.items():
         (tmp_path / name).mkdir()
-        with pytest.raises(MediaError) as caught:
+        with pytest.raises(MediaError) as excinfo:
             await sampled(video("price").path, fake(tmp_path / name, monkeypatch, body))
-        assert "/home" not in str(caught.value)
+        assert "/home" not in str(excinfo.value)
 
 
 async def test_the_child_sees_no_other_file_and_no_network(
@@ -293,9 +293,9 @@ print(json.dumps({{"error": "data", "text": f"could {{found}}"}}))
 
 async def test_a_disk_that_fills_up_is_noticed(video: Video, tmp_path: Path) -> None:
     means = MEANS._replace(limits=running.LIMITS._replace(free_bytes=2**60))
-    with pytest.raises(DiskFull) as caught:
+    with pytest.raises(DiskFull) as excinfo:
         await sampled(video("price").path, tmp_path, means=means)
-    assert caught.value.retryable
+    assert excinfo.value.retryable
 
 
 def test_no_decoder_is_loaded_into_our_own_process() -> None:
