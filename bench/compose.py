@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from PIL import Image, ImageDraw, ImageFilter
 
 from bench.measure import keep, say
-from callsheet.media.compose import render, sources, visuals, voice
+from callsheet.media.compose import render, sources, stages, voice
 from callsheet.media.compose.markdown import parse
 from callsheet.media.compose.running import Means
 from callsheet.media.ffmpeg import LIMITS, Ffmpeg
@@ -90,12 +90,12 @@ async def _once(kind: str, folder: Path) -> tuple[float, dict[str, Cost]]:
     clock = _Clock()
     try:
         script = parse(script_of(kind))
-        await visuals.faces_for(script)
+        await stages.faces_for(script)
         files = await sources.collect(script, place, sources.from_folder(folder), MEANS)
         clock.lap("script")
         narration = await voice.speak(script, place, MEANS)
         clock.lap("voice")
-        pictures = await visuals.draw(script, {name: place / file for name, file in files.items()}, place, MEANS)
+        pictures = await stages.draw(script, {name: place / file for name, file in files.items()}, place, MEANS)
         clock.lap("visuals")
         plan = await render.plan(script, narration, pictures, place, place)
         clock.lap("compose")

@@ -16,8 +16,7 @@ from typing import Any
 from bench.measure import keep, say
 from callsheet.media.binaries import ffmpeg
 from callsheet.media.sampling.records import Kept, Sampled
-from callsheet.media.sampling.running import LIMITS, Means
-from callsheet.media.sampling.sample import sample
+from callsheet.media.sampling.sample import LIMITS, Means, sample
 from callsheet.sandbox.command import environment
 
 SECONDS, QUICK_SECONDS, PART_SECONDS = 60, 20, 10  # coding takes longer than all the rest: a part, again and again

@@ -17,8 +17,8 @@ from typing import NamedTuple
 from packaging.requirements import Requirement
 from packaging.version import Version
 
-from callsheet.media import binaries, libraries
-from callsheet.media.versions import SAFE_VERSIONS, is_safe, numbers_of
+from callsheet.media import binaries
+from callsheet.media.binaries import SAFE_VERSIONS, is_safe, numbers_of
 
 REQUIREMENTS = Path(__file__).parents[1] / "requirements"
 
@@ -38,7 +38,7 @@ def installed_carriers() -> list[Carrier]:
         raise PackageNotFoundError("imageio-ffmpeg")
     return [
         Carrier("imageio-ffmpeg", version("imageio-ffmpeg"), binaries.examine(program).version),
-        Carrier("av", version("av"), libraries.version_of_pyav()),
+        Carrier("av", version("av"), binaries.version_of_pyav()),
     ]
 
 

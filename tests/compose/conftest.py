@@ -6,7 +6,7 @@ from typing import NamedTuple
 import pytest
 from PIL import Image, ImageDraw
 
-from callsheet.media.compose import render, sources, visuals, voice
+from callsheet.media.compose import render, sources, stages, voice
 from callsheet.media.compose.markdown import parse
 from callsheet.media.compose.running import Means
 from callsheet.media.compose.script import Script, Settings
@@ -51,7 +51,7 @@ async def planned(text: str, folder: Path, settings: Settings = SMALL) -> render
     script = parse(text, settings)
     files = await sources.collect(script, folder, sources.from_folder(folder), MEANS)
     narration = await voice.speak(script, folder, MEANS)
-    pictures = await visuals.draw(script, {name: folder / file for name, file in files.items()}, folder, MEANS)
+    pictures = await stages.draw(script, {name: folder / file for name, file in files.items()}, folder, MEANS)
     return await render.plan(script, narration, pictures, folder, folder)
 
 

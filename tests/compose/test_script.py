@@ -7,9 +7,8 @@ import time
 import pytest
 
 from callsheet.media.compose.errors import InvalidScript, ScriptNotWritten, ScriptTooLarge
-from callsheet.media.compose.markdown import parse
+from callsheet.media.compose.markdown import markdown_in, parse, write_script
 from callsheet.media.compose.sentences import pieces, sentences
-from callsheet.media.compose.write import markdown_in, write_script
 
 WHOLE = """\
 ---

@@ -179,7 +179,7 @@ async def test_a_cancelled_job_leaves_no_process_and_no_file(app: Callsheet, par
 
 async def test_without_a_voice_a_warning_is_sent(app: Callsheet, parts: Parts, monkeypatch: pytest.MonkeyPatch) -> None:
     from callsheet.media.compose import voice  # noqa: PLC0415 - to be changed
-    from callsheet.media.compose.espeak import NoVoice  # noqa: PLC0415
+    from callsheet.media.compose.speech import NoVoice  # noqa: PLC0415
 
     def none() -> tuple[str, str]:
         raise NoVoice("espeak-ng is not installed")

@@ -15,10 +15,9 @@ import pytest
 from PIL import Image, ImageStat
 
 from callsheet.media.compose import render
-from callsheet.media.compose.captions import web_vtt
 from callsheet.media.compose.errors import ChildFailed
 from callsheet.media.compose.running import LIMITS
-from callsheet.media.compose.timeline import Cue
+from callsheet.media.compose.timeline import Cue, web_vtt
 from callsheet.media.errors import FfmpegFailed, MediaError, MediaStopped
 from callsheet.media.ffmpeg import Ffmpeg
 from callsheet.sandbox.processes import start_alone

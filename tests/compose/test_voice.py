@@ -11,11 +11,11 @@ import pytest
 
 from callsheet.media.compose import voice
 from callsheet.media.compose.errors import UnknownLanguage
-from callsheet.media.compose.espeak import NoVoice
-from callsheet.media.compose.languages import language_of
 from callsheet.media.compose.markdown import parse
 from callsheet.media.compose.running import Means
 from callsheet.media.compose.sound import Part, duration_of, join
+from callsheet.media.compose.speech import NoVoice
+from callsheet.media.compose.voice import language_of
 from callsheet.media.errors import MediaStopped
 from callsheet.sandbox.processes import start_alone
 from tests.compose.conftest import MEANS

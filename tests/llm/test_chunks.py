@@ -7,7 +7,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsheet.llm.chunks import CHUNK_CHARS, chunks_of
+from callsheet.llm.rag import CHUNK_CHARS, chunks_of
 
 SENTENCE = "The quick brown fox jumps over the lazy dog, number {n}. "
 LONG = "".join(SENTENCE.format(n=n) for n in range(200))

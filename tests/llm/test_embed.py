@@ -19,7 +19,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from callsheet import Callsheet
 from callsheet.kernel.errors import InvalidPayload
 from callsheet.kernel.job import Status
-from callsheet.llm import local_model as local
+from callsheet.llm import embed as local
 from callsheet.llm.settings import chat_endpoint, embed_endpoint, vectors_url
 
 from .conftest import enqueued, error_of, run

@@ -13,12 +13,10 @@ import asyncpg
 import pytest
 
 from callsheet.kernel.errors import StoreError, StoreUnavailable, UnknownStore
-from callsheet.llm import similarity
-from callsheet.llm.chunks import Chunk
+from callsheet.llm import vectors as similarity
 from callsheet.llm.errors import OtherModel
-from callsheet.llm.opening import open_vectors
-from callsheet.llm.similarity import pack, scores, unit, unpack
-from callsheet.llm.vectors import Collection, Document, Vectors
+from callsheet.llm.vector_stores import open_vectors
+from callsheet.llm.vectors import Chunk, Collection, Document, Vectors, pack, scores, unit, unpack
 from callsheet.llm.vectors_postgres import PostgresVectors
 from tests import stores
 

@@ -8,8 +8,7 @@ import pytest
 from callsheet.media.arguments import arguments_for, input_for
 from callsheet.media.binaries import Binary
 from callsheet.media.errors import InvalidOutput, NoSuchStream
-from callsheet.media.loudness import Loudness, read_report
-from callsheet.media.output import check_duration, expected_s
+from callsheet.media.output import Loudness, check_duration, expected_s, read_report
 from callsheet.media.probe import Media, Stream
 from callsheet.media.sniff import MP4
 from callsheet.media.spec import FORMATS, GB, OutputSpec, check_for, check_spec, output_limit

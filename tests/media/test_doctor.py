@@ -6,7 +6,7 @@ import pytest
 
 from callsheet.cli.check_machine import check_machine
 from callsheet.cli.findings import Finding, Mark
-from callsheet.media import binaries, libraries
+from callsheet.media import binaries
 from callsheet.media.binaries import Binary, Choice
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
 from callsheet.sandbox import command
@@ -72,7 +72,7 @@ def test_a_missing_ffmpeg_is_a_warning_and_an_unfit_one_an_error(monkeypatch: py
 
 @pytest.mark.parametrize(("bundled", "mark"), [("8.1.2", Mark.GOOD), ("8.1.1", Mark.WARNING), ("", Mark.WARNING)])
 def test_the_libraries_inside_pyav_are_told(monkeypatch: pytest.MonkeyPatch, bundled: str, mark: Mark) -> None:
-    monkeypatch.setattr(libraries, "version_of_pyav", lambda: bundled)
+    monkeypatch.setattr(binaries, "version_of_pyav", lambda: bundled)
     assert found("PyAV").mark is mark
 
 

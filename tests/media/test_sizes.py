@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callsheet.media.sizes import RUNGS, fit, ladder
+from callsheet.media.arguments import RUNGS, fit, ladder
 
 SIDE = st.integers(2, 8192)
 WISH = st.one_of(st.just(0), SIDE)

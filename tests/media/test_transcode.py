@@ -10,7 +10,7 @@ from callsheet.media.arguments import arguments_for
 from callsheet.media.binaries import Binary
 from callsheet.media.errors import MediaError, OutputIncomplete, OutputTooLarge, TruncatedInput
 from callsheet.media.ffmpeg import LIMITS, Ffmpeg, Work
-from callsheet.media.loudness import measure
+from callsheet.media.output import measure
 from callsheet.media.probe import Media, probe
 from callsheet.media.progress import Progress
 from callsheet.media.spec import OutputSpec

@@ -8,10 +8,9 @@ from pathlib import Path
 import av
 import pytest
 
+from callsheet.media.arguments import has_long_frames
 from callsheet.media.ffmpeg import Ffmpeg
-from callsheet.media.hls import INDEX, make_hls, read_playlist
-from callsheet.media.holding import has_long_frames
-from callsheet.media.playlists import end_playlist
+from callsheet.media.hls import INDEX, end_playlist, make_hls, read_playlist
 from callsheet.media.probe import probe
 from callsheet.media.sampling.records import Sampling
 from callsheet.media.spec import OutputSpec

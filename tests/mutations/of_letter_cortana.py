@@ -45,7 +45,7 @@ LETTER_CORTANA = [
     Guard(
         "kernel",
         "uneven frames, the last segment ends with the source",
-        "media/playlists.py",
+        "media/hls.py",
         "lengths[-1] = max(LEAST_S, end_s - sum(lengths[:-1]))",
         "pass",
         f"{UNEVEN}::test_a_playlist_ends_when_the_source_does",

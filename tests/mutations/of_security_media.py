@@ -99,14 +99,14 @@ SECURITY_MEDIA = [
     ),
     media(
         "a safe version by its branch",
-        "media/versions.py",
+        "media/binaries.py",
         "return branch in SAFE_BRANCHES and (*numbers, 0, 0)[2] >= SAFE_BRANCHES[branch]",
         "return branch in SAFE_BRANCHES",
         "tests/media/test_binaries.py -k safe_by_its_branch",
     ),
     media(
         "branches before the mend",
-        "media/versions.py",
+        "media/binaries.py",
         "if numbers >= SAFE_FROM:",
         "if numbers >= (7, 0):",
         "tests/media/test_binaries.py -k safe_by_its_branch",
@@ -121,7 +121,7 @@ SECURITY_MEDIA = [
     Guard(
         "kernel",
         "a local model is the one that was pinned",
-        "llm/local_model.py",
+        "llm/embed.py",
         "if pinned_digest != digest:",
         "if False:",
         "tests/llm/test_embed.py -k pinned_by_its_content",

@@ -12,7 +12,7 @@ import pytest
 from callsheet.cli.check_store import check_store
 from callsheet.cli.demo.home import Home
 from callsheet.kernel.errors import UnknownStore
-from callsheet.llm.vectors_sqlite import SqliteVectors
+from callsheet.llm.vector_stores import SqliteVectors
 from callsheet.store import store_from_url
 from callsheet.store.sqlite import files
 from tests import stores

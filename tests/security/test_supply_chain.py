@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.media.versions import is_safe, numbers_of
+from callsheet.media.binaries import is_safe, numbers_of
 from tools import check_pins
 from tools.check_pins import REQUIREMENTS, Carrier, installed_carriers, pins, problems
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from importlib.metadata import PackageNotFoundError, version
 
-from callsheet.media import binaries, libraries, versions
+from callsheet.media import binaries
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
 from callsheet.sandbox import command
 
@@ -58,13 +58,13 @@ def _unused(other: tuple[binaries.Binary, str]) -> Finding:
 def _pyav() -> Finding:
     """The libraries of ffmpeg inside PyAV, which look into files and decode frames."""
     try:
-        bundled = libraries.version_of_pyav()
+        bundled = binaries.version_of_pyav()
     except ModuleNotFoundError:
         return warning("PyAV", "not installed", "pip install 'callsheet[media]'; only media tasks need it")
     text = f"{version('av')} with ffmpeg {bundled or 'of an unknown version'}"
-    if versions.is_safe(versions.numbers_of(bundled)):
+    if binaries.is_safe(binaries.numbers_of(bundled)):
         return good("PyAV", text)
-    advice = f"it may have known holes (CVE-2026-8461): pip install -U av, for {versions.SAFE_VERSIONS} or newer"
+    advice = f"it may have known holes (CVE-2026-8461): pip install -U av, for {binaries.SAFE_VERSIONS} or newer"
     return warning("PyAV", text, advice)
 
 

@@ -5,11 +5,17 @@ All rows belong to a requester; no call can reach the passages of another reques
 
 from __future__ import annotations
 
+import math
+from array import array
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from importlib import import_module
+from importlib.util import find_spec
+from operator import mul
+from typing import Any, NamedTuple, Protocol
 
-from .chunks import Chunk
 from .errors import OtherModel
+
+np: Any = import_module("numpy") if find_spec("numpy") is not None else None  # optional
 
 
 class Collection(NamedTuple):
@@ -17,6 +23,14 @@ class Collection(NamedTuple):
 
     requester_id: str
     name: str
+
+
+class Chunk(NamedTuple):
+    """A passage: the document's text from character `start` to character `end`."""
+
+    start: int
+    end: int
+    text: str
 
 
 class Document(NamedTuple):
@@ -65,3 +79,31 @@ def other_model(collection: Collection, stored_model: str, job_model: str) -> Ot
     return OtherModel(
         f"collection {collection.name!r} was embedded by {stored_model}, this job uses {job_model}; {advice}"
     )
+
+
+def unit(vector: Sequence[float]) -> list[float]:
+    """Return the vector scaled to length one. A zero vector stays zero and has no similarity to any other."""
+    length = math.sqrt(math.fsum(x * x for x in vector))
+    return [x / length for x in vector] if length > 0 else list(vector)
+
+
+def pack(vector: Sequence[float]) -> bytes:
+    """Return the numbers as bytes, four per number."""
+    return array("f", vector).tobytes()
+
+
+def unpack(data: bytes) -> list[float]:
+    """Return the numbers that `pack` encoded."""
+    numbers = array("f")
+    numbers.frombytes(data)
+    return numbers.tolist()
+
+
+def scores(query: bytes, vectors: Sequence[bytes]) -> list[float]:
+    """Return the cosine of each vector with the query; all are packed and have length one."""
+    if np is not None and vectors:
+        page = np.frombuffer(b"".join(vectors), dtype="float32").reshape(len(vectors), -1)
+        cosines: list[float] = (page @ np.frombuffer(query, dtype="float32")).tolist()
+        return cosines
+    numbers = unpack(query)
+    return [math.fsum(map(mul, numbers, unpack(vector))) for vector in vectors]

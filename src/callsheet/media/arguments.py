@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from .binaries import Binary
 from .ffmpeg import Input
-from .holding import LAST_TICKS, clock_words, has_long_frames, repeat_filters
 from .probe import Media, Stream
-from .sizes import fit
 from .spec import OutputSpec, audio_encoder, video_encoder
+
+HOLD_S = 0.5
+TICKS_HZ = 50  # near the end, so that the last frame ends with the source
+CLOCK_HZ = 90_000
+LAST_TICKS = CLOCK_HZ // TICKS_HZ  # of the last frame
+STRIP = 2  # pixels
+FIRST = "setpts=if(eq(N\\,0)\\,min(PTS\\,0)\\,PTS)"  # the first frame starts at time 0
+
+RUNGS = (1080, 720, 480, 360)
+SMALLEST = 2
+# maximum kilobits a second, by the shorter side; other sizes get values in between
+RATES = {1080: 5000, 720: 3000, 480: 1400, 360: 800}
 
 # no tags, no chapters, no name of the encoder: the same input gives the same bytes
 PLAIN = (
@@ -32,6 +44,82 @@ TONE_MAP = (
     "zscale=t=linear:npl=100,format=gbrpf32le,zscale=p=bt709,"
     "tonemap=hable:desat=0,zscale=t=bt709:m=bt709:r=tv,format=yuv420p"
 )
+
+
+def has_long_frames(media: Media) -> bool:
+    """Whether a frame lasts so long that it must be repeated, or the first frame comes late."""
+    video = media.video
+    return video is not None and max(video.longest_s, (video.start_s or 0.0) - media.start_s) > HOLD_S
+
+
+def repeat_filters(media: Media, before: list[str], size: tuple[int, int], length_s: float) -> str:
+    """Return filters: those in `before`, the scaled picture, and repeated frames until `length_s`."""
+    width, height = size
+    length_s = max(length_s, 1 / TICKS_HZ)
+    picture = ",".join([*before, f"scale={width}:{height}", "setsar=1", "format=yuv420p", f"settb=1/{CLOCK_HZ}"])
+    if _sound_ends_first(media):
+        return f"{picture},fps={TICKS_HZ}:start_time=0,settb=1/{CLOCK_HZ}"
+    end = f"gte(t\\,{max(0.0, length_s - 2 / TICKS_HZ):.6f})"
+    strip = f"color=c=black:s={STRIP}x{height}:r={TICKS_HZ}:d={length_s:.6f}"
+    strip += f",select=not(mod(n\\,{round(HOLD_S * TICKS_HZ)}))+{end},setsar=1,format=yuv420p,settb=1/{CLOCK_HZ}"
+    return f"{picture},{FIRST}[shown];{strip}[strip];[shown][strip]hstack,crop={width}:{height}:0:0,settb=1/{CLOCK_HZ}"
+
+
+def _sound_ends_first(media: Media) -> bool:
+    """Whether frames must come at a steady rate: ffmpeg 7.0 hangs if sound ends before a striped video."""
+    sound = media.audio
+    if sound is None:
+        return False
+    end_s = (sound.start_s or 0.0) + (sound.duration_s or 0.0) - media.start_s
+    return end_s < media.shown_until_s + HOLD_S
+
+
+def clock_words(media: Media) -> tuple[str, ...]:
+    """Return encoder arguments for a fine time base: a file that declares 30 frames a second may have 60."""
+    is_uneven = media.video is not None and (media.video.is_variable or has_long_frames(media))
+    return ("-enc_time_base:v", f"1:{CLOCK_HZ}") if is_uneven else ()
+
+
+class Rendition(NamedTuple):
+    """One of several sizes of the same video."""
+
+    name: str
+    width: int
+    height: int
+    video_kbps: int
+    audio_kbps: int = 128
+
+
+def even(length: float, most: int) -> int:
+    """Return the nearest even number, between 2 and `most`: 4:2:0 video needs even sides."""
+    return max(SMALLEST, min(round(length / 2) * 2, most // 2 * 2))
+
+
+def fit(shown: tuple[int, int], width: int = 0, height: int = 0, *, upscale: bool = False) -> tuple[int, int]:
+    """Return the largest size with the same aspect inside a frame; 0 leaves a side open."""
+    scales = [limit / side for limit, side in ((width, shown[0]), (height, shown[1])) if limit]
+    scale = min(scales, default=1.0)
+    if not upscale:
+        scale = min(scale, 1.0)
+    return _scaled(shown, scale)
+
+
+def ladder(shown: tuple[int, int], rungs: tuple[int, ...] = RUNGS) -> tuple[Rendition, ...]:
+    """Return sizes from large to small, named by the shorter side. A source below all rungs keeps its own size."""
+    shorter = min(shown)
+    heights = [rung for rung in sorted(rungs, reverse=True) if rung <= shorter] or [even(shorter, shorter)]
+    return tuple(_rendition(shown, rung) for rung in heights)
+
+
+def _rendition(shown: tuple[int, int], rung: int) -> Rendition:
+    width, height = _scaled(shown, rung / min(shown))
+    above = min((rate for rate in RATES if rate >= rung), default=max(RATES))
+    return Rendition(f"{rung}p", width, height, max(200, round(RATES[above] * (min(rung, above) / above) ** 1.5)))
+
+
+def _scaled(shown: tuple[int, int], scale: float) -> tuple[int, int]:
+    width, height = (even(side * scale, max(side, round(side * scale))) for side in shown)
+    return width, height
 
 
 def input_for(spec: OutputSpec, media: Media) -> Input:

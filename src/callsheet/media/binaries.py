@@ -19,7 +19,14 @@ from typing import NamedTuple
 from callsheet.sandbox.command import environment
 
 from .errors import FfmpegMissing, FfmpegUnfit
-from .versions import OLDEST_VERSION, SAFE_VERSIONS, Numbers, is_old, is_safe, numbers_of
+
+SAFE_BRANCHES = {(8, 0): 3, (8, 1): 2}  # a branch, and its first patch release with the fix
+SAFE_FROM = (9, 0)  # this release and all later ones
+SAFE_VERSIONS = "8.0.3, 8.1.2 or 9.0"  # the same for people
+# 7.0 is the oldest that the tests are run with; 5.1 loses the end of an HLS whose frames are uneven
+OLDEST_VERSION = (7, 0)
+
+Numbers = tuple[int, ...]
 
 log = logging.getLogger("callsheet.media")
 
@@ -31,6 +38,32 @@ REQUIRED_FEATURES = ("libx264", "aac", "scale", "fps", "setsar", "volume", "loud
 _VERSION = re.compile(r"ffmpeg version (\S+)")
 _CODER = re.compile(r"^ [VAS][F.][S.][X.][B.][D.] (\S+)", re.MULTILINE)
 _FILTER = re.compile(r"^ [T.][S.][C.]? *(\S+) +\S*->", re.MULTILINE)
+
+
+def version_of_pyav() -> str:
+    """Return the version of PyAV's ffmpeg, such as `8.1.2`, or "" if unknown. Raises ModuleNotFoundError."""
+    import av  # noqa: PLC0415 - an extra, and 50 MB that only few callers need
+
+    return str(getattr(av, "ffmpeg_version_info", ""))
+
+
+def numbers_of(version: str) -> Numbers:
+    """Return a version as numbers: `n9.0.2-17-g2a57` is (9, 0, 2). Empty for a build without a release number."""
+    leading = re.match(r"n?(\d+(?:\.\d+)*)", version)
+    return tuple(int(part) for part in leading[1].split(".")) if leading else ()
+
+
+def is_safe(numbers: Numbers) -> bool:
+    """Whether this release has the fixes for known holes. A build without a release number does not count as safe."""
+    if numbers >= SAFE_FROM:
+        return True
+    branch = (*numbers, 0)[:2]
+    return branch in SAFE_BRANCHES and (*numbers, 0, 0)[2] >= SAFE_BRANCHES[branch]
+
+
+def is_old(numbers: Numbers) -> bool:
+    """Whether this release lacks features of media tasks."""
+    return () < numbers < OLDEST_VERSION
 
 
 class Binary(NamedTuple):

@@ -8,27 +8,43 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from .arguments import PLAIN, audio_start_filter, audio_words, colours, input_for, length_of
+from .arguments import (
+    PLAIN,
+    RUNGS,
+    Rendition,
+    audio_start_filter,
+    audio_words,
+    clock_words,
+    colours,
+    fit,
+    has_long_frames,
+    input_for,
+    ladder,
+    length_of,
+    repeat_filters,
+)
 from .errors import NoSuchStream, OutputIncomplete
 from .ffmpeg import Ffmpeg, Work, folder_state, ignore_progress
-from .holding import clock_words, has_long_frames, repeat_filters
-from .loudness import measure
-from .output import MEASURE_SHARE, Output, check_duration, expected_s, progress_within, sha256_of
-from .playlists import Playlist, end_playlist, read_playlist
+from .output import MEASURE_SHARE, Output, check_duration, expected_s, measure, progress_within, sha256_of
 from .probe import Media
 from .progress import Progress
-from .sizes import RUNGS, Rendition, fit, ladder
 from .spec import OutputSpec, output_limit, video_encoder
 
 INDEX = "index.m3u8"
 SEGMENT_S = 6.0
 KEY_FRAME_S = 2.0
 MIME = {".m3u8": "application/vnd.apple.mpegurl", ".ts": "video/mp2t", ".jpg": "image/jpeg"}
+
+LEAST_S = 0.001  # of a segment
+_LENGTH = re.compile(r"^#EXTINF:([\d.]+)", re.MULTILINE)
+_TARGET = re.compile(r"^#EXT-X-TARGETDURATION:\d+", re.MULTILINE)
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,120}").fullmatch
 
 
 class Hls(NamedTuple):
@@ -189,3 +205,40 @@ def _check(media: Media, folder: Path, renditions: tuple[Rendition, ...], length
 
 
 __all__ = ["INDEX", "MIME", "RUNGS", "Hls", "Playlist", "make_hls", "read_playlist"]
+
+
+class Playlist(NamedTuple):
+    """A media playlist: each segment's length and file name."""
+
+    lengths: tuple[float, ...]
+    segments: tuple[str, ...]
+
+
+def read_playlist(path: Path) -> Playlist:
+    """Return a complete media playlist. Raises OutputIncomplete."""
+    try:
+        text = path.read_text("utf-8")
+    except OSError:
+        raise OutputIncomplete(f"{path.name} was not written") from None
+    if "#EXT-X-ENDLIST" not in text:
+        raise OutputIncomplete(f"{path.name} has no end")
+    segments = tuple(line for line in text.splitlines() if line and not line.startswith("#"))
+    for name in segments:
+        segment = path.with_name(name) if _NAME(name) else None
+        if segment is None or not segment.is_file() or not segment.stat().st_size:
+            raise OutputIncomplete(f"{path.name} names a segment that is not there")
+    return Playlist(tuple(map(float, _LENGTH.findall(text))), segments)
+
+
+def end_playlist(path: Path, end_s: float) -> None:
+    """Make the last segment end with the source, and set the target duration to the longest segment."""
+    text = path.read_text("utf-8")
+    matches = list(_LENGTH.finditer(text))
+    if not matches:
+        return
+    lengths = [float(match[1]) for match in matches]
+    lengths[-1] = max(LEAST_S, end_s - sum(lengths[:-1]))
+    last = matches[-1]
+    text = f"{text[: last.start(1)]}{lengths[-1]:.6f}{text[last.end(1) :]}"
+    target = max(1, *(round(length + 1e-9) for length in lengths))
+    path.write_text(_TARGET.sub(f"#EXT-X-TARGETDURATION:{target}", text), "utf-8")

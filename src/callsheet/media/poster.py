@@ -9,11 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .arguments import PLAIN, colours
+from .arguments import PLAIN, colours, fit
 from .errors import NoSuchStream, OutputIncomplete
 from .ffmpeg import Ffmpeg, Input, Work
 from .probe import Media
-from .sizes import fit
 
 PLACES = (0.0, 0.04, 0.12, 0.25, 0.4, 0.6, 0.8)
 SMALL = (64, 36)

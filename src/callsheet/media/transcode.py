@@ -12,8 +12,7 @@ from .arguments import arguments_for, input_for
 from .errors import MediaError, OutputIncomplete
 from .ffmpeg import Ffmpeg, Work, ignore_progress
 from .hls import hls_output
-from .loudness import measure
-from .output import MEASURE_SHARE, Output, check_duration, expected_s, progress_within, sha256_of
+from .output import MEASURE_SHARE, Output, check_duration, expected_s, measure, progress_within, sha256_of
 from .probe import Caps, Media, probe
 from .progress import Progress
 from .spec import OutputSpec, check_for, output_limit, video_codec

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from callsheet.media.ocr.merging import merge, overlap
 from callsheet.media.ocr.records import Box, Word
 from callsheet.media.ocr.regions import regions
+from callsheet.media.ocr.tesseract import merge, overlap
 
 
 def word(text: str, x: int, y: int = 100, *, confidence: float = 95.0, line: int = 1, pass_id: str = "whole") -> Word:

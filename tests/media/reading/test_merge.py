@@ -9,10 +9,10 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from callsheet.media.reading.geometry import at_same_place
 from callsheet.media.reading.merge import merge
 from callsheet.media.reading.normalise import normalized, text_hash
 from callsheet.media.reading.records import Box, Range, Seen
+from callsheet.media.reading.tracks import at_same_place
 
 from .noise import noisy, saw
 

@@ -4,7 +4,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from callsheet.media.reading.consensus import Voice, consensus
+from callsheet.media.reading.merge import Voice, consensus
 from callsheet.media.reading.normalise import normalized
 from callsheet.media.reading.text_similarity import Difference, difference
 

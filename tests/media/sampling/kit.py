@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from callsheet.media.sampling.records import Kept, Sampled, Sampling
-from callsheet.media.sampling.running import LIMITS, Means
-from callsheet.media.sampling.sample import sample
+from callsheet.media.sampling.sample import LIMITS, Means, sample
 from tests.media.made_up import MadeUp, Truth
 
 MEANS = Means(limits=LIMITS._replace(nice=0))  # others are at work on the same cores

@@ -9,8 +9,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from callsheet.media.sampling.frame_filter import HEIGHT, MOST_TIMES, UNSETTLED_S, WIDTH, FrameFilter, Verdict
-from callsheet.media.sampling.phash import Gray
+from callsheet.media.sampling.frame_filter import HEIGHT, MOST_TIMES, UNSETTLED_S, WIDTH, FrameFilter, Gray, Verdict
 from callsheet.media.sampling.records import Sampling
 
 PERIOD_S = 0.1

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from callsheet.media.sampling.phash import Gray, phash, similarity
+from callsheet.media.sampling.frame_filter import Gray, phash, similarity
 
 
 def picture(seed: int) -> Gray:

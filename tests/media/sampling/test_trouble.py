@@ -32,7 +32,7 @@ from callsheet.media.errors import (
 )
 from callsheet.media.probe import Caps
 from callsheet.media.progress import Progress
-from callsheet.media.sampling import running
+from callsheet.media.sampling import sample as sampling
 from callsheet.media.sampling.child import AHEAD
 from callsheet.media.sampling.records import Kept, Sampling
 from callsheet.media.sampling.sample import sample
@@ -228,9 +228,9 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Path:
     """Another program in place of the child; what it may see is the same."""
     child = tmp_path / "child.py"
     child.write_text(body)
-    monkeypatch.setattr(running, "CHILD", child)
+    monkeypatch.setattr(sampling, "CHILD", child)
     places = (*of_python(), child)
-    monkeypatch.setattr(running, "of_python", lambda: places)
+    monkeypatch.setattr(sampling, "of_python", lambda: places)
     folder = tmp_path / "frames"
     folder.mkdir()
     return folder
@@ -241,9 +241,9 @@ async def test_a_child_that_hangs_or_takes_too_long_is_ended(
 ) -> None:
     folder = fake(tmp_path, monkeypatch, "import time\ntime.sleep(60)\n")
     with pytest.raises(Stalled):
-        await sampled(video("price").path, folder, means=MEANS._replace(limits=running.LIMITS._replace(stall_s=0.5)))
+        await sampled(video("price").path, folder, means=MEANS._replace(limits=sampling.LIMITS._replace(stall_s=0.5)))
     with pytest.raises(TookTooLong):
-        await sampled(video("price").path, folder, means=MEANS._replace(limits=running.LIMITS._replace(wall_s=0.5)))
+        await sampled(video("price").path, folder, means=MEANS._replace(limits=sampling.LIMITS._replace(wall_s=0.5)))
 
 
 @pytest.mark.parametrize("body", ["import os\nos.kill(os.getpid(), 11)\n", "import os\nos.abort()\n"])
@@ -292,7 +292,7 @@ print(json.dumps({{"error": "data", "text": f"could {{found}}"}}))
 
 
 async def test_a_disk_that_fills_up_is_noticed(video: Video, tmp_path: Path) -> None:
-    means = MEANS._replace(limits=running.LIMITS._replace(free_bytes=2**60))
+    means = MEANS._replace(limits=sampling.LIMITS._replace(free_bytes=2**60))
     with pytest.raises(DiskFull) as excinfo:
         await sampled(video("price").path, tmp_path, means=means)
     assert excinfo.value.retryable

@@ -23,8 +23,8 @@ from callsheet.kernel.wire import encode
 from callsheet.llm.chat import Question, ask
 from callsheet.llm.settings import chat_endpoint
 from callsheet.media.compose.artifacts import IS_PLAIN, FolderShelf, Shelf
+from callsheet.media.compose.draw import MAX_BYTES
 from callsheet.media.compose.errors import InvalidStep, PictureRefused
-from callsheet.media.compose.pictures import MAX_BYTES
 from callsheet.media.compose.stages import Composed, Parts, Request, compose
 from callsheet.media.errors import MediaError, MediaStopped
 from callsheet.objects import InvalidKey, ObjectNotFound, ObjectNotOwned, ObjectsError, ObjectTooLarge, OwnedObjects

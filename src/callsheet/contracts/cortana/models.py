@@ -13,7 +13,7 @@ from callsheet.catalog.records import Clip, Segment, Video
 from callsheet.catalog.search.records import Found, Hit
 from callsheet.kernel.contracts import CORTANA
 from callsheet.kernel.job import Job, Status
-from callsheet.media.ocr.codes import is_known
+from callsheet.media.ocr.tessdata import is_known
 
 from . import paths
 from .outcomes import type_of

@@ -10,7 +10,7 @@ from typing import Any, Self
 from callsheet.catalog.records import VideoFacts
 from callsheet.kernel.wire import encode
 from callsheet.media.sampling.records import Kept, Sampled, Sampling
-from callsheet.media.sampling.running import CAPS, Means
+from callsheet.media.sampling.sample import CAPS, Means
 from callsheet.media.sampling.sample import sample as frames_of
 
 from ..attempts import telling  # noqa: TID252 - what contracts share

@@ -15,17 +15,14 @@ from typing_extensions import TypedDict
 from callsheet.kernel.contracts import REDIS_GATEWAY
 from callsheet.kernel.errors import InvalidPayload
 from callsheet.kernel.retry import Backoff
-from callsheet.llm import blocks, rag
-from callsheet.llm import plan as plans
-from callsheet.llm.chat import Answer, Question, ask
+from callsheet.llm import answers, rag
+from callsheet.llm.chat import Answer, Question, Tokens, ask
 from callsheet.llm.embed import embed_all, embedder
 from callsheet.llm.errors import NoPassages
-from callsheet.llm.opening import open_vectors
 from callsheet.llm.settings import chat_endpoint, vectors_url
-from callsheet.llm.similarity import unit
-from callsheet.llm.tokens import Tokens
 from callsheet.llm.tools import Tools
-from callsheet.llm.vectors import Collection, Passage
+from callsheet.llm.vector_stores import open_vectors
+from callsheet.llm.vectors import Collection, Passage, unit
 from callsheet.worker.context import Context
 
 from ..attempts import llm_errors_as_outcomes  # noqa: TID252 - what contracts share
@@ -148,19 +145,19 @@ async def plan(ctx: Context, question: Question) -> Result:
             tokens.flush()
             _restart(ctx, f"the plan could not be read: {fault}")
 
-        return (await plans.plan(endpoint, question, tokens, again)).json()
+        return (await answers.plan(endpoint, question, tokens, again)).json()
 
 
 async def code(ctx: Context, question: Question) -> Result:
     """Return the model's answer and its code blocks."""
     answer = await _spoken(ctx, question)
-    return {**answer.json(), "blocks": blocks.blocks_in(answer.text)}
+    return {**answer.json(), "blocks": answers.blocks_in(answer.text)}
 
 
 LANGUAGE: dict[str, tuple[Work, str]] = {
     "chat": (chat, ""),
-    "plan": (plan, plans.SYSTEM),
-    "code": (code, blocks.SYSTEM),
+    "plan": (plan, answers.PLAN_PROMPT),
+    "code": (code, answers.CODE_PROMPT),
 }
 
 

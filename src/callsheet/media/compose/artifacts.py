@@ -10,9 +10,8 @@ from collections.abc import Awaitable, Iterable
 from pathlib import Path
 from typing import Any, Protocol
 
-from .draw import Drawn
+from .draw import Drawn, layers_of
 from .errors import InvalidStep
-from .orders import layers_of
 from .voice import Narration, scene_sound_of
 
 AT_ONCE = 8

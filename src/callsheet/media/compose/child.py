@@ -34,8 +34,8 @@ def tell(answer: dict[str, Any]) -> None:
 
 def look(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Open each picture, and yield its size or the reason against it."""
+    from callsheet.media.compose.draw import open_picture  # noqa: PLC0415
     from callsheet.media.compose.errors import PictureRefused  # noqa: PLC0415
-    from callsheet.media.compose.pictures import open_picture  # noqa: PLC0415
 
     for reference, path in order["pictures"].items():
         try:
@@ -56,8 +56,11 @@ def speak(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 def draw(order: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """Draw each scene's layers, and yield their records."""
-    from callsheet.media.compose.draw import draw_scene  # noqa: PLC0415
-    from callsheet.media.compose.orders import faces_of, scene_of  # noqa: PLC0415
+    from callsheet.media.compose.draw import (  # noqa: PLC0415
+        draw_scene,
+        faces_of,
+        scene_of,
+    )
     from callsheet.media.compose.script import Settings  # noqa: PLC0415
 
     settings, faces, folder = Settings(**order["settings"]), faces_of(order["faces"]), Path(order["folder"])

@@ -5,22 +5,72 @@
 
 from __future__ import annotations
 
+import warnings
+from dataclasses import astuple
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from PIL import Image, ImageDraw, ImageOps
+from PIL import Image, ImageDraw, ImageOps, UnidentifiedImageError
 
+from .errors import PictureRefused
 from .fonts import Faces
 from .layout import BAR_GAP, BAR_HEIGHT, BAR_WIDTH, ITEM_INDENT, Block, Box, Layout, lay_out
-from .pictures import open_picture
-from .script import Scene, Settings
+from .script import Line, Picture, Scene, Settings
+from .sfnt import FontFile
 from .text import Colour, draw_line, width_of
 from .theme import Theme, rounded_mask, theme_of
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+MAX_PIXELS = 50_000_000
+MAX_BYTES = 64 << 20
+LEAST_SIDE = 8
+LEAST_ASPECT, MOST_ASPECT = 0.02, 50.0
 
 ROOM_TO_ZOOM = 1.25
 WHITE: Colour = (255, 255, 255, 255)
 SCRIM = 190
 BULLET = 0.13  # of the text size
+
+
+def open_picture(path: Path) -> Image.Image:
+    """Return a picture with all pixels decoded. Raises PictureRefused; its message omits the path."""
+    Image.MAX_IMAGE_PIXELS = MAX_PIXELS
+    size_bytes = path.stat().st_size
+    if size_bytes > MAX_BYTES:
+        raise PictureRefused(f"has {size_bytes} bytes, and {MAX_BYTES} are the most")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            picture = Image.open(path, formats=FORMATS)
+            _check_size(picture)
+            picture.load()
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning):
+        raise PictureRefused(f"has more than {MAX_PIXELS} pixels; make it smaller") from None
+    except UnidentifiedImageError:
+        raise PictureRefused(_what_else(path)) from None
+    except (OSError, ValueError, SyntaxError, EOFError, MemoryError) as error:
+        raise PictureRefused(f"is damaged: {str(error)[:120]}") from None
+    return picture
+
+
+def _check_size(picture: Image.Image) -> None:
+    width, height = picture.size
+    if width * height > MAX_PIXELS:
+        raise PictureRefused(f"has more than {MAX_PIXELS} pixels; make it smaller")
+    if min(width, height) < LEAST_SIDE or not LEAST_ASPECT <= width / height <= MOST_ASPECT:
+        raise PictureRefused(f"is {width}x{height} pixels, of which nothing can be seen")
+
+
+def _what_else(path: Path) -> str:
+    with path.open("rb") as file:
+        head = file.read(1024).lstrip().lower()
+    if not head:
+        return "is empty"
+    if b"<svg" in head or head.startswith(b"<?xml"):
+        return "is SVG, which is not taken; save it as PNG"
+    if head.startswith((b"<!doctype html", b"<html")):
+        return "is a web page, not a picture; fetch the picture itself"
+    return f"is no picture that is known here; {', '.join(FORMATS)} are"
 
 
 class Still(NamedTuple):
@@ -165,3 +215,33 @@ def _scrim(picture: Image.Image, layout: Layout, blocks: tuple[Block, ...]) -> N
         mask.paste(ramp.resize((width, height - top)), (0, top))
     picture.paste((6, 8, 14, 255), (0, 0), mask)
     picture.putalpha(mask)
+
+
+def scene_of(raw: list[Any]) -> Scene:
+    """Restore a scene from JSON."""
+    scene = Scene(*raw)
+    picture = None if scene.picture is None else Picture(*scene.picture)
+    return scene._replace(lines=tuple(Line(*line) for line in scene.lines), picture=picture)
+
+
+def faces_of(raw: list[Any]) -> Faces:
+    """Restore faces from JSON."""
+    plain, bold = (tuple(_font(one) for one in fonts) for fonts in raw)
+    return Faces(plain, bold)
+
+
+def layers_of(raw: list[Any]) -> Drawn:
+    """Restore a scene's layers from JSON."""
+    layers = Drawn(*raw)
+    stills = tuple(Still(*still) for still in layers.stills)
+    return layers._replace(stills=stills, box=None if layers.box is None else Box(*layers.box))
+
+
+def faces_as_json(faces: Faces) -> list[list[list[Any]]]:
+    """Convert faces to JSON for `faces_of`."""
+    return [[list(astuple(font)) for font in fonts] for fonts in faces]
+
+
+def _font(raw: list[Any]) -> FontFile:
+    path, number, family, style, is_colour, is_variable, starts, ends = raw
+    return FontFile(path, number, family, style, is_colour, is_variable, tuple(starts), tuple(ends))

@@ -18,15 +18,13 @@ from callsheet.media.progress import Progress
 from callsheet.media.spec import OutputSpec, audio_encoder, video_encoder
 from callsheet.sandbox.command import Sight
 
-from .captions import web_vtt
 from .draw import Drawn
 from .errors import ChildFailed
-from .languages import language_of
 from .running import Means, Order, run_child
 from .script import Script
 from .sound import Part, join
-from .timeline import APPEAR_S, CROSS_S, Timeline, arrange
-from .voice import Narration
+from .timeline import APPEAR_S, CROSS_S, Timeline, arrange, web_vtt
+from .voice import Narration, language_of
 
 VIDEO, POSTER, CAPTIONS, MANIFEST, SOUND = "video.mp4", "poster.jpg", "captions.vtt", "manifest.json", "sound.wav"
 PART = "render.part"

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 from callsheet.media.ffmpeg import raise_if_stopped
 from callsheet.sandbox.command import Sight
 
+from .draw import MAX_BYTES
 from .errors import PictureRefused
-from .pictures import MAX_BYTES
 from .running import Means, Order, run_child
 from .script import Picture, Script
 

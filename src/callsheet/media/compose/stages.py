@@ -6,6 +6,7 @@ perhaps on another machine, continues from there; Initialization and Rendering h
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -13,19 +14,19 @@ from typing import Any, NamedTuple, Protocol
 
 from callsheet.media.ffmpeg import Ffmpeg, raise_if_stopped
 from callsheet.media.progress import Progress
+from callsheet.sandbox.command import Sight
 from callsheet.sandbox.processes import Start
 
 from .artifacts import Shelf, fetch_all, keep_all, place_in, read_layers, read_narration, write_layers, write_narration
-from .draw import Drawn
+from .draw import Drawn, faces_as_json, layers_of
 from .errors import InvalidScript
-from .markdown import parse
+from .fonts import Faces, choose
+from .markdown import Write, parse, write_script
 from .render import Video, plan, render
-from .running import Means
+from .running import Means, Order, run_child
 from .script import Script, Settings
 from .sources import Fetch, collect, no_pictures
-from .visuals import draw, faces_for
 from .voice import Narration, speak
-from .write import Write, write_script
 
 # where each stage begins, in percent; the next one's start is its end
 SHARES = {"Initialization": 0, "Script": 2, "Voice": 15, "Visuals": 35, "Compose": 65, "Rendering": 85}
@@ -206,3 +207,38 @@ class _Composing:
         starts = [*SHARES.values(), 100]
         at = list(SHARES).index(self._stage)
         self._context.progress(starts[at] + (starts[at + 1] - starts[at]) * min(1.0, share), message)
+
+
+async def faces_for(script: Script) -> Faces:
+    """Return this machine's fonts for a script. Raises MissingGlyphs or ShapingMissing."""
+    return await asyncio.to_thread(choose, script.texts)
+
+
+async def draw(
+    script: Script,
+    pictures: dict[str, Path],
+    folder: Path,
+    means: Means,
+    on_scene: Callable[[int], object] = lambda _: None,
+) -> tuple[Drawn, ...]:
+    """Draw every scene into a folder; `pictures` are files by reference. Raises ComposeError or MediaStopped."""
+    faces = await faces_for(script)
+    layers_by_scene: dict[int, Drawn] = {}
+
+    def take(answer: dict[str, Any]) -> None:
+        layers_by_scene[answer["scene"]] = layers_of(answer["drawn"])
+        on_scene(len(layers_by_scene))
+
+    scenes = [
+        {"number": number, "scene": scene, "picture": str(pictures[scene.picture.reference]) if scene.picture else ""}
+        for number, scene in enumerate(script.scenes)
+    ]
+    facts = {
+        "settings": script.settings._asdict(),
+        "faces": faces_as_json(faces),
+        "folder": str(folder),
+        "scenes": scenes,
+    }
+    sight = Sight((*faces.files, *pictures.values()), (folder,))
+    await run_child(Order("draw", facts, sight), means, take)
+    return tuple(layers_by_scene[number] for number in range(len(script.scenes)))

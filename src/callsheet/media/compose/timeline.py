@@ -6,6 +6,7 @@ All times are whole frames, so that drawings, speech and captions agree.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from .draw import Drawn
@@ -23,6 +24,8 @@ LEAST_S = 2.5
 MAX_VIDEO_S = 2 * 3600.0
 CAPTION_CHARS = 84
 CAPTION_AFTER_S = 0.15
+
+ROW_CHARS = 44
 
 
 class Cue(NamedTuple):
@@ -115,3 +118,22 @@ def _cues(scene: Scene, sound: SceneSound, shot: Shot, fps: int) -> list[Cue]:
         end_ms = min(following, line_end_ms + round(CAPTION_AFTER_S * 1000), most_ms)
         cues.append(Cue(start_ms, max(end_ms, start_ms + 1), piece))
     return cues
+
+
+def web_vtt(cues: Iterable[Cue], language: str = "") -> str:
+    """Return the whole WebVTT file."""
+    head = f"WEBVTT\nLanguage: {language}\n" if language else "WEBVTT\n"
+    return head + "".join(f"\n{number}\n{_cue(cue)}\n" for number, cue in enumerate(cues, 1))
+
+
+def _cue(cue: Cue) -> str:
+    rows = "\n".join(row for _, row in pieces(cue.text, ROW_CHARS))
+    safe = rows.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return f"{_time(cue.start_ms)} --> {_time(cue.end_ms)}\n{safe}"
+
+
+def _time(ms: int) -> str:
+    seconds, ms = divmod(ms, 1000)
+    minutes, seconds = divmod(seconds, 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:02}:{minutes:02}:{seconds:02}.{ms:03}"

@@ -16,9 +16,12 @@ from typing import Any
 
 from . import tessdata
 from .errors import EngineMissing
-from .merging import merge
 from .picture import bright_text, grey
 from .records import Box, Word
+
+SAME = 0.5  # shared area of the smaller box
+MARGIN = 2.0  # so that a tie does not tear a line apart
+DOUBTFUL = 60.0  # an earlier word below this may be replaced by a shorter one
 
 MASK_CONFIDENCE = 60.0  # minimum confidence of a word that only the second or third pass sees
 KNOWN_CONFIDENCE = 80.0  # words this confident are final: the second pass skips their place
@@ -26,6 +29,34 @@ LONG = 16  # words with this many letters are scored letter by letter
 SURE_LETTERS = 80.0  # on average
 PASSES = "passes-2"  # increase it when equal pictures would yield other words
 RESOLUTION = 70  # dots per inch of a screen; without it Tesseract guesses and prints a warning
+
+
+def merge(words: list[Word], more: list[Word]) -> list[Word]:
+    """Return `words`, plus the later pass's words that are new or better than the words they overlap."""
+    words_so_far = list(words)
+    for word in more:
+        overlapping = [old for old in words_so_far if overlap(old.box, word.box) >= SAME]
+        if not overlapping or _is_better(word, overlapping):
+            words_so_far = [old for old in words_so_far if old not in overlapping]
+            words_so_far.append(word)
+    return words_so_far
+
+
+def overlap(one: Box, other: Box) -> float:
+    """Return the shared area of two boxes, relative to the smaller."""
+    width = min(one.x + one.width, other.x + other.width) - max(one.x, other.x)
+    height = min(one.y + one.height, other.y + other.height) - max(one.y, other.y)
+    smaller = min(one.width * one.height, other.width * other.height)
+    return width * height / smaller if width > 0 and height > 0 and smaller else 0.0
+
+
+def _is_better(new: Word, overlapping: list[Word]) -> bool:
+    """Whether one word should replace its fragments or a less confident word; a fragment never replaces it."""
+    confident = [old for old in overlapping if old.confidence >= DOUBTFUL]
+    letters = sum(len(old.text) for old in confident)
+    if len(new.text) < letters:
+        return False
+    return len(overlapping) > 1 or all(new.confidence > old.confidence + MARGIN for old in overlapping)
 
 
 class Tesseract:

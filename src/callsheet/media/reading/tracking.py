@@ -9,9 +9,19 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from operator import attrgetter
 
-from .geometry import at_same_place, distance, is_cut, is_same_box, may_have_moved, rows_near, rows_of
 from .text_similarity import Difference, difference, shape
-from .tracks import OpenTracks, Piece, Track
+from .tracks import (
+    OpenTracks,
+    Piece,
+    Track,
+    at_same_place,
+    distance,
+    is_cut,
+    is_same_box,
+    may_have_moved,
+    rows_near,
+    rows_of,
+)
 
 # In sample periods.
 GAP = 2  # text missing for this long counts as present

@@ -5,10 +5,81 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import NamedTuple
 
-from .geometry import rows_of
 from .records import Box
 
+ROW_PX = 48
+_LAST_PX = 65_535  # no frame is larger; all beyond counts as one row
+_FAR_HEIGHTS = 6  # how far noisy text may move between two frames, in its own heights
+_FAR_ROWS = 5
+
 _LONG_AGO = -(1 << 62)
+
+
+def at_same_place(one: Box, other: Box) -> bool:
+    """Whether boxes share half of the smaller side on each axis. A line that lost a word keeps its place."""
+    return _share_half(one[1], one[3], other[1], other[3]) and _share_half(one[0], one[2], other[0], other[2])
+
+
+def is_same_box(one: Box, other: Box) -> bool:
+    """Whether boxes overlap for the greater part of each: two readings of the same pixels."""
+    across = _overlap(one[0], one[2], other[0], other[2])
+    down = _overlap(one[1], one[3], other[1], other[3])
+    shared = across * down
+    return 2 * shared >= max(one[2], 1) * max(one[3], 1) and 2 * shared >= max(other[2], 1) * max(other[3], 1)
+
+
+def is_cut(whole: Box, part: Box) -> bool:
+    """Whether the part begins or ends with the whole, on the same line."""
+    height = min(whole[3], part[3]) or 1
+    begins = 2 * abs(whole[0] - part[0]) <= height
+    ends = 2 * abs(whole[0] + whole[2] - part[0] - part[2]) <= height
+    return (begins or ends) and part[2] < whole[2] and at_same_place(whole, part)
+
+
+def may_have_moved(one: Box, other: Box) -> bool:
+    """Whether text scrolled: boxes of equal size, a few lines apart up, down or aside."""
+    height, width = one[3] or 1, one[2] or 1
+    if not (height <= 2 * other[3] <= 4 * height and 3 * width <= 4 * other[2] and 3 * other[2] <= 4 * width):
+        return False
+    aside, down = abs(one[0] - other[0]), abs(one[1] - other[1])
+    if aside > down:
+        aside, down = down, aside
+    return down <= _FAR_HEIGHTS * height and aside <= height
+
+
+def distance(one: Box, other: Box) -> int:
+    """Return the distance of two boxes' corners, summed over both axes."""
+    return abs(one[0] - other[0]) + abs(one[1] - other[1])
+
+
+def rows_of(box: Box) -> range:
+    """Return the bands of the picture that a box touches; boxes at the same place share one."""
+    first = min(max(box[1], 0), _LAST_PX) // ROW_PX
+    return range(first, min(max(box[1] + box[3], 0), _LAST_PX) // ROW_PX + 1)
+
+
+def rows_near(box: Box) -> range:
+    """Return the bands from which a box may have moved here."""
+    rows = rows_of(box)
+    return range(max(0, rows.start - _FAR_ROWS), rows.stop + _FAR_ROWS)
+
+
+def _overlap(start: int, size: int, other_start: int, other_size: int) -> int:
+    return max(0, min(start + max(size, 1), other_start + max(other_size, 1)) - max(start, other_start))
+
+
+def _share_half(start: int, size: int, other_start: int, other_size: int) -> bool:
+    """Whether two intervals share half of the smaller one.
+
+    Written without `min` and `max`, which took half of the total time of this hottest function.
+    """
+    if start > other_start:
+        start, size, other_start, other_size = other_start, other_size, start, size
+    size, other_size = size or 1, other_size or 1
+    reach = start + size - other_start
+    if reach >= other_size:
+        return True
+    return 2 * reach >= size or 2 * reach >= other_size
 
 
 class Piece(NamedTuple):

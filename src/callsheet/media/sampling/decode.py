@@ -19,8 +19,7 @@ from av.video.reformatter import Interpolation, VideoReformatter
 
 from callsheet.media.taken import WHITELIST
 
-from .frame_filter import ALONE_S, HEIGHT, WIDTH, FrameFilter, Verdict
-from .phash import Gray
+from .frame_filter import ALONE_S, HEIGHT, WIDTH, FrameFilter, Gray, Verdict
 from .picture import Camera
 from .records import Sampling
 

@@ -12,7 +12,7 @@ import numpy as np
 from av.video.reformatter import Interpolation, VideoReformatter
 from PIL import Image
 
-from .phash import Gray
+from .frame_filter import Gray
 
 Turn = Callable[[Gray], Gray]  # of rows and columns, with or without colours
 

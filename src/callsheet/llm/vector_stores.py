@@ -1,20 +1,22 @@
-"""Passages in a SQLite file, which may be that of the job store. A search compares all vectors of its collection."""
+"""Opens the store of passages that a URL names. A driver is loaded only when it is used."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from typing import Self, TypeVar
 from urllib.parse import parse_qsl, unquote
 
-from callsheet.kernel.errors import UnknownStore
+from callsheet.kernel.errors import StoreError, UnknownStore
 from callsheet.store.sqlite.connection import Target, connect, known_error
 from callsheet.store.sqlite.files import GROUPS
 
-from .similarity import pack, scores
-from .vectors import Collection, Document, Passage, other_model
+from .vectors import Collection, Document, Passage, Vectors, other_model, pack, scores
+
+SCHEMES = "sqlite:///file.db or postgresql://…"
 
 T = TypeVar("T")
 PAGE = 1_000
@@ -33,6 +35,30 @@ CREATE TABLE IF NOT EXISTS llm_passages (
     PRIMARY KEY (requester_id, collection, document_id, n)
 )"""
 HERE = "requester_id = ? AND collection = ?"
+
+
+@contextlib.asynccontextmanager
+async def open_vectors(url: str) -> AsyncIterator[Vectors]:
+    """The vectors at a URL, ready for use; raises UnknownStore, StoreUnavailable."""
+    vectors = await _opened(url)
+    try:
+        yield vectors
+    finally:
+        await vectors.close()
+
+
+async def _opened(url: str) -> Vectors:
+    scheme = url.partition(":")[0]
+    if scheme == "sqlite":
+        return await SqliteVectors.open(url)
+    if scheme in ("postgresql", "postgres"):
+        try:
+            from .vectors_postgres import PostgresVectors  # noqa: PLC0415
+        except ModuleNotFoundError as error:
+            advice = "pip install 'callsheet[postgres]'"
+            raise StoreError(f"the driver for PostgreSQL is missing ({error.name}): {advice}") from error
+        return await PostgresVectors.open(url)
+    raise UnknownStore(f"passages cannot be kept at {scheme!r}; set CALLSHEET_VECTORS_URL to {SCHEMES}")
 
 
 class SqliteVectors:

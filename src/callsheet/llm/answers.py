@@ -15,13 +15,19 @@ from .chat import Answer, Hear, Question, ask
 from .errors import PlanUnreadable
 from .settings import Endpoint
 
-SYSTEM = """You break a goal down into a plan. Answer with JSON and nothing else, in this form:
+PLAN_PROMPT = """You break a goal down into a plan. Answer with JSON and nothing else, in this form:
 {"steps": [{"title": "a few words", "detail": "what to do, and how to see that it is done"}]}
 Put the steps in the order in which they are to be done. Each step is one action that can be checked. Leave out
 greetings, remarks and Markdown. If the goal is unclear, let the first step find out what is missing."""
 AGAIN = """That was not the JSON that was asked for ({fault}). Give the same plan once more, as one JSON object
 {{"steps": [{{"title": "…", "detail": "…"}}]}} and nothing before or after it."""
 FENCE = re.compile(r"```[\w-]*\s*\n(.*?)```", re.DOTALL)
+
+CODE_PROMPT = """You write code. Give complete code that runs as it stands, each file in a fenced block of its own that
+names the language, such as ```python. Before a block say in one sentence what it is for. Handle errors where they
+can happen, use the standard library unless another one is asked for, and never leave a part out with a remark that it
+goes on like that. If something was not said and matters, choose the simplest reading and say which one it was."""
+_OPENING = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})\s*(?P<language>[^\s`{]*)[^`]*")
 
 
 class Step(TypedDict):
@@ -107,3 +113,35 @@ def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
         if isinstance(first.get(name), int) and isinstance(value, int) and name in second:
             both[name] = first[name] + value
     return both
+
+
+class Block(TypedDict):
+    """One fenced code block: its language and its code."""
+
+    language: str
+    code: str
+
+
+def blocks_in(text: str) -> list[Block]:
+    """Return the fenced blocks of a Markdown text, in order. A block without a closing fence ends with the text."""
+    blocks: list[Block] = []
+    fence = language = ""
+    code: list[str] = []
+    for line in text.split("\n"):
+        if fence:
+            if _closes(line, fence):
+                blocks.append(Block(language=language, code="\n".join(code)))
+                fence, code = "", []
+            else:
+                code.append(line)
+        elif opening := _OPENING.fullmatch(line.rstrip("\r")):
+            fence, language = opening["fence"], opening["language"].lower()
+    if fence:
+        blocks.append(Block(language=language, code="\n".join(code)))
+    return blocks
+
+
+def _closes(line: str, fence: str) -> bool:
+    """Whether a line closes the fence: it repeats the fence's sign, at least as often, and has no other text."""
+    bare = line.strip()
+    return len(bare) >= len(fence) and set(bare) == {fence[0]}
