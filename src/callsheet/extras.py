@@ -16,7 +16,6 @@ PACKAGES = {
         "av",
         "espeakng_loader",
         "imageio_ffmpeg",
-        "langcodes",
         "linkify_it",
         "numpy",
         "PIL",

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from callsheet.media import binaries
-from callsheet.media.binaries import Binary, best_of, choose, examine, ffmpeg, find_ffmpeg, find_tessdata
+from callsheet.media.binaries import Binary, best_of, choose, examine, ffmpeg, find_ffmpeg
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
+from callsheet.media.ocr import tessdata
 
 ALL = frozenset(binaries.REQUIRED_FEATURES)
 SCRIPT = """#!/bin/sh
@@ -170,6 +171,4 @@ def test_without_any_it_is_said_what_to_do(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_trained_data_for_reading_text_is_found() -> None:
-    result = find_tessdata()
-    assert result is not None
-    assert (result / "eng.traineddata").is_file()
+    assert (tessdata.folders()[0] / "eng.traineddata").is_file()

@@ -9,6 +9,7 @@ from callsheet.cli.findings import Finding, Mark
 from callsheet.media import binaries
 from callsheet.media.binaries import Binary, Choice
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
+from callsheet.media.ocr import tessdata
 from callsheet.sandbox import command
 from callsheet.sandbox.command import Walls
 
@@ -97,5 +98,5 @@ def test_what_the_sandbox_keeps_out_is_told(
 
 def test_tesseract_and_its_languages_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "eng" in found("tesseract").text
-    monkeypatch.setattr(binaries, "find_tessdata", lambda: None)
+    monkeypatch.setattr(tessdata, "folders", list)
     assert found("tesseract").mark is Mark.WARNING

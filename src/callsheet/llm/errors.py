@@ -50,7 +50,7 @@ class Unavailable(LlmError):
 
 
 class Away(Unavailable, Outage):
-    """The server or its proxy reports that it is unavailable to all clients."""
+    """The model server or its proxy reports an outage for all clients."""
 
     waits_for = "the model server"
 
@@ -67,7 +67,7 @@ class CutOff(LlmError):
 
 
 class RequestRefused(LlmError):
-    """The server refused the request, and would refuse it again."""
+    """The model server refused the request; retries would fail too."""
 
     code = "llm_refused"
 
@@ -122,6 +122,6 @@ class ToolFailed(LlmError):
 
 
 class ToolStopped(LlmError):
-    """The tool exceeded a limit, and would exceed it again."""
+    """The tool exceeded a limit; retries would exceed the limit too."""
 
     code = "tool_limit"

@@ -62,7 +62,6 @@ async def open_post(endpoint: Endpoint, path: str, body: dict[str, Any]) -> Asyn
 
 
 async def _send(endpoint: Endpoint, path: str, body: dict[str, Any]) -> httpx2.Response:
-    """Return the response head. Raises Unreachable if there is no response."""
     limits = httpx2.Timeout(CHUNK_S, connect=CONNECT_S, read=FIRST_S)
     url, headers = endpoint.address(path), endpoint.headers()
     try:

@@ -55,7 +55,7 @@ def checkpoint_of(embedded: Embedded) -> BatchCheckpoint:
 
 
 def documents(sources: Sequence[Source], checkpoints: Sequence[BatchCheckpoint]) -> tuple[str, list[Document]]:
-    """Return the model and the documents with all their vectors. Raises OtherModel if batches differ in model."""
+    """Return the embedding model, and documents with vectors. Raises OtherModel if batches differ in model."""
     models = {batch["model"] for batch in checkpoints}
     if len(models) > 1:
         raise OtherModel(f"the embedding model changed in the middle of this job: {sorted(models)}; send it again")

@@ -73,7 +73,7 @@ def embed_endpoint(environ: Mapping[str, str] | None = None) -> Endpoint | None:
 
 
 def vectors_url(database_url: str, environ: Mapping[str, str] | None = None) -> str:
-    """Return the URL of the passages' database: the job store's, or a file if that is in memory or Redis."""
+    """Return the URL of the passages' database: the job store's, or a file if the jobs are in memory or Redis."""
     environ = os.environ if environ is None else environ
     configured_url = environ.get("CALLSHEET_VECTORS_URL", "").strip()
     if configured_url:

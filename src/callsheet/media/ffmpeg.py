@@ -167,8 +167,6 @@ class Ffmpeg(NamedTuple):
 
 
 class _Watch:
-    """Watches one run, four times a second."""
-
     def __init__(self, how: Ffmpeg, folder: Path, reader: Reader) -> None:
         self._how = how
         self._folder = folder
@@ -222,7 +220,7 @@ def folder_state(folder: Path) -> tuple[int, int]:
 
 
 def cpu_s_of(pid: int) -> float:
-    """Return the CPU time of a process in seconds; 0 where the system cannot tell."""
+    """Return the CPU time of a process in seconds; 0 on systems without /proc."""
     try:
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

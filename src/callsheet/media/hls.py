@@ -31,7 +31,7 @@ from .arguments import (
 )
 from .errors import NoSuchStream, OutputIncomplete
 from .ffmpeg import Ffmpeg, Work, folder_state, ignore_progress
-from .output import MEASURE_SHARE, Output, check_duration, expected_s, measure, progress_within, sha256_of
+from .output import Output, check_duration, expected_s, gain_for, sha256_of
 from .probe import Media
 from .progress import Progress
 from .spec import OutputSpec, output_limit, video_encoder
@@ -73,11 +73,7 @@ async def make_hls(
         raise NoSuchStream("the source has neither picture nor sound")
     how = how.with_output_limit(output_limit(media.size_bytes, how.limits.output_bytes))
     await asyncio.to_thread(folder.mkdir, mode=0o700, exist_ok=True)
-    gain_db = 0.0
-    if spec.loudness_lufs is not None:
-        loudness = await measure(spec, media, folder, how, progress_within(on_progress, 0.0, MEASURE_SHARE))
-        gain_db = loudness.gain_to(spec.loudness_lufs)
-        on_progress = progress_within(on_progress, MEASURE_SHARE, 1.0)
+    gain_db, on_progress = await gain_for(spec, media, folder, how, on_progress)
     renditions = renditions_of(media, spec)
     words = hls_words(media, spec, renditions, how, gain_db)
     expected_length_s = expected_s(media, spec)

@@ -57,6 +57,16 @@ async def measure(
     return read_report((await how.run(work, folder, on_progress)).stderr_tail)
 
 
+async def gain_for(
+    spec: OutputSpec, media: Media, folder: Path, how: Ffmpeg, on_progress: Callable[[Progress], object]
+) -> tuple[float, Callable[[Progress], object]]:
+    """Return the gain in dB that the spec asks for, and the progress callback for the rest of the work."""
+    if spec.loudness_lufs is None:
+        return 0.0, on_progress
+    loudness = await measure(spec, media, folder, how, progress_within(on_progress, 0.0, MEASURE_SHARE))
+    return loudness.gain_to(spec.loudness_lufs), progress_within(on_progress, MEASURE_SHARE, 1.0)
+
+
 def read_report(stderr_tail: str) -> Loudness:
     """Parse the numbers that ffmpeg's loudnorm prints."""
     reports = _REPORT.findall(stderr_tail)

@@ -23,7 +23,7 @@ DARK_SCORE = 4.0
 
 
 class Poster(NamedTuple):
-    """A JPEG and its time in the video. `is_dark`: no brighter frame exists."""
+    """A poster JPEG and its video time. `is_dark`: no brighter frame exists."""
 
     path: Path
     at_s: float

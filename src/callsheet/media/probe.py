@@ -41,7 +41,7 @@ class Caps(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """One stream. Sizes are the coded ones; `shown_size` is the viewer's."""
+    """One stream. `width` and `height` are coded sizes; `shown_size` is the viewer's."""
 
     number: int
     kind: str
@@ -76,7 +76,7 @@ class Stream(NamedTuple):
 
 
 class Media(NamedTuple):
-    """A file and its streams. `duration_s` runs from the first sound or picture to the end of the last."""
+    """A probed file and its streams. `duration_s` runs from the first sound or picture to the end of the last."""
 
     path: Path
     kind: Kind

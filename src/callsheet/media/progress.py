@@ -10,7 +10,7 @@ ALMOST = 99.9  # the output check comes after
 
 
 class Progress(NamedTuple):
-    """The state of a run. `percent` and `eta_s` are None while unknown; `percent` never falls."""
+    """Progress of an ffmpeg run. `percent` and `eta_s` are None while unknown; `percent` never falls."""
 
     percent: float | None
     out_time_s: float

@@ -1,4 +1,4 @@
-"""Detect a file's format by its first bytes, never by its name. The result names the one demuxer that may open it.
+"""Detect a file's format by its first bytes, never by its name. The detected `Kind` names the only allowed demuxer.
 
 Files that only point elsewhere (HLS, DASH, ffconcat, SDP and other lists) are refused: their demuxers open further
 files and addresses on behalf of the list's author.
@@ -37,7 +37,7 @@ def check_structure(demuxer: str, file: BinaryIO, size_bytes: int) -> None:
 
 
 def _check_boxes(file: BinaryIO, size_bytes: int) -> None:
-    """Walk the boxes of an MP4 file: each must lie inside the file, and one must be the index (`moov`)."""
+    """Walk the boxes of an MP4 file: all boxes lie inside the file, one box is the index (`moov`)."""
     at, index = 0, False
     for _ in range(MOST_BOXES):
         file.seek(at)
@@ -93,11 +93,6 @@ class Kind(NamedTuple):
     name: str
     demuxer: str
     mime: str
-
-    @property
-    def is_picture(self) -> bool:
-        """Whether this is a picture, still or animated."""
-        return self.mime.startswith("image/")
 
 
 MP3 = Kind("mp3", "mp3", "audio/mpeg")

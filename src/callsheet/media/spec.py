@@ -1,4 +1,4 @@
-"""Output specifications, and the checks that they can be fulfilled. A wrong field is reported before any work."""
+"""Output specifications, checked against source and ffmpeg. A wrong field is reported before any work."""
 
 from __future__ import annotations
 
@@ -94,10 +94,6 @@ class OutputSpec(NamedTuple):
         end_s = media.duration_s if self.end_s is None else min(self.end_s, media.duration_s or self.end_s)
         return self.start_s, end_s
 
-    def is_trimmed(self, media: Media) -> bool:
-        """Whether the output covers only a part of the source."""
-        return self.start_s > 0 or (self.end_s is not None and self.end_s < media.duration_s)
-
 
 def check_spec(spec: OutputSpec) -> None:
     """Raise InvalidOutput for fields that no source and no ffmpeg can fulfil."""
@@ -179,7 +175,6 @@ def _check_name(spec: OutputSpec) -> None:
 
 
 def _check_picture(spec: OutputSpec) -> None:
-    """Raise InvalidOutput for picture settings of an audio format."""
     if spec.form.video:
         return
     for field in ("video_kbps", "width", "height", "fps", "upscale"):

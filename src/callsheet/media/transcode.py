@@ -12,7 +12,7 @@ from .arguments import arguments_for, input_for
 from .errors import MediaError, OutputIncomplete
 from .ffmpeg import Ffmpeg, Work, ignore_progress
 from .hls import hls_output
-from .output import MEASURE_SHARE, Output, check_duration, expected_s, measure, progress_within, sha256_of
+from .output import Output, check_duration, expected_s, gain_for, sha256_of
 from .probe import Caps, Media, probe
 from .progress import Progress
 from .spec import OutputSpec, check_for, output_limit, video_codec
@@ -50,18 +50,13 @@ async def transcode(
 async def _make(
     media: Media, spec: OutputSpec, part: Path, how: Ffmpeg, on_progress: Callable[[Progress], object]
 ) -> None:
-    gain_db = 0.0
-    if spec.loudness_lufs is not None:
-        loudness = await measure(spec, media, part, how, progress_within(on_progress, 0.0, MEASURE_SHARE))
-        gain_db = loudness.gain_to(spec.loudness_lufs)
-        on_progress = progress_within(on_progress, MEASURE_SHARE, 1.0)
+    gain_db, on_progress = await gain_for(spec, media, part, how, on_progress)
     start_s, end_s = spec.seconds(media)
     words = arguments_for(spec, media, how.binary, gain_db)
     await how.run(Work((input_for(spec, media),), words, max(0.0, end_s - start_s)), part, on_progress)
 
 
 async def _check_output(media: Media, spec: OutputSpec, path: Path, how: Ffmpeg) -> Output:
-    """Probe the output and return it with its facts. Raises OutputIncomplete."""
     try:
         probed, sha256 = await asyncio.gather(
             probe(path, start=how.start, caps=OURS), asyncio.to_thread(sha256_of, path)

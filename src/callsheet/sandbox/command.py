@@ -1,7 +1,7 @@
 """The sandbox for decoders: the protections of this machine, and the command line that starts a program inside.
 
 `sandbox_launcher.py` applies the protections ("walls"). Each process measures once which ones this machine offers. An
-unavailable one is left out here and reported by `callsheet doctor`; a required one that fails stops the program.
+unavailable protection is left out and reported by `callsheet doctor`; a required one that fails stops the program.
 """
 
 from __future__ import annotations

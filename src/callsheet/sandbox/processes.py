@@ -1,6 +1,6 @@
-"""Run a child process: start it, talk to it over its pipes, watch it, and end it with all that it started.
+"""Run a child process: start, talk over pipes, watch, and kill the whole process tree.
 
-Each child leads a session of its own. Callers give the command, the conversation, and the errors of their field.
+Every child is a session leader. Callers give the command, the conversation, and the errors of their field.
 """
 
 from __future__ import annotations
@@ -83,8 +83,8 @@ async def run_child(
 ) -> Ended[T]:
     """Wait until a child has closed its pipes and ended. No process of it survives this call.
 
-    `talk` reads all output. `watch` runs beside it and raises to stop the child; it may return when the child has
-    ended, and then `talk` has two more seconds. Raises the errors of both, and those in `bounds`.
+    `talk` reads all output. `watch` runs beside it and raises to stop the child; when `watch` returns because the
+    child has ended, `talk` has two more seconds. Raises what `talk`, `watch` and `bounds` raise.
     """
     try:
         async with asyncio.timeout(bounds.wall_s) as clock:
@@ -130,7 +130,7 @@ def output_of(process: Process) -> asyncio.StreamReader:
 
 
 async def send(process: Process, data: bytes, *, is_last: bool = False) -> None:
-    """Write to a child's stdin; `is_last` closes it. A dead child raises no error here: its exit code says more."""
+    """Write to a child's stdin; `is_last` closes it. A dead child raises no error here: the exit code says more."""
     assert process.stdin is not None  # noqa: S101 - a pipe
     with contextlib.suppress(OSError):
         process.stdin.write(data)
@@ -169,8 +169,8 @@ async def _wait(process: Process, patience_s: float) -> None:
 def kill(process: Process) -> None:
     """Kill a child, its process group and, while it still runs, its descendants that left the group.
 
-    The group is stopped first, so that it starts no further process. The child dies last: it may have adopted orphans,
-    which could not be found without it.
+    The group is stopped first, so that it starts no further process. The child dies last: orphans that
+    it adopted could not be found afterwards.
     """
     if process.returncode is None:
         _signal_group(process.pid, signal.SIGSTOP)

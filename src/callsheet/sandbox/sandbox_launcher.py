@@ -206,7 +206,6 @@ def _libc() -> ctypes.CDLL:
 
 
 def _call(name: str, *arguments: Any) -> int:
-    """Call a function of libc. Raises CannotRestrict if it fails."""
     c_arguments = [ctypes.c_long(value) if isinstance(value, int) else value for value in arguments]
     result: int = getattr(_libc(), name)(*c_arguments)
     if result < 0:

@@ -157,7 +157,7 @@ def steps_for(machine: str, own_pid: int) -> list[Step]:
 
 
 def _when(call: int, block: list[Step]) -> list[Step]:
-    """Return a block for one call, which ends in a verdict; other calls jump over it."""
+    """Return a block for one call, which ends in a verdict; other calls jump over the block."""
     return [(EQUAL, 0, len(block), call), *block]
 
 

@@ -6,7 +6,6 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from callsheet.media.reading.language import tag
 from callsheet.media.reading.normalise import display_form, normalized, text_hash
 
 ANY = st.text(alphabet=st.characters(), max_size=30)
@@ -41,28 +40,3 @@ def test_the_form_of_a_form_is_itself(text: str) -> None:
 
 def test_what_holds_an_emoji_together_stays() -> None:
     assert display_form("a 👨\u200d👩\u200d👧 family") == "a 👨\u200d👩\u200d👧 family"
-
-
-@pytest.mark.parametrize(
-    ("engine", "web"),
-    [
-        ("eng", "en"),
-        ("deu", "de"),
-        ("fra", "fr"),
-        ("chi_sim", "zh-Hans"),
-        ("chi_tra_vert", "zh-Hant"),
-        ("srp_latn", "sr-Latn"),
-        ("frk", "de-Latf"),
-        ("grc", "grc"),
-        ("en", "en"),
-        ("en-us", "en-US"),
-        ("osd", None),
-        ("und", None),
-        ("script/Latin", None),
-        ("eng+deu", None),
-        ("", None),
-        (None, None),
-    ],
-)
-def test_a_language_has_its_tag_of_the_web(engine: str | None, web: str | None) -> None:
-    assert tag(engine) == web

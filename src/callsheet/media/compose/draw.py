@@ -1,6 +1,6 @@
 """Draw the layers of a scene: one transparent picture for each state of its text, and its prepared photograph.
 
-`paint.py` animates these layers, frame by frame; each layer is drawn only once.
+`paint.py` animates these layers, frame by frame, so each layer is drawn once.
 """
 
 from __future__ import annotations
@@ -131,7 +131,6 @@ def upright(path: Path) -> Image.Image:
 
 
 def _crop_with_room(photo: Image.Image, box: Box, theme: Theme) -> Image.Image:
-    """Crop a photograph to the shape of its box, with extra pixels for the zoom."""
     size = round(box.width * ROOM_TO_ZOOM), round(box.height * ROOM_TO_ZOOM)
     if photo.mode in ("RGBA", "LA", "PA") or "transparency" in photo.info:
         clear = photo.convert("RGBA")
@@ -204,7 +203,6 @@ def _left(layout: Layout, width: float) -> float:
 
 
 def _scrim(picture: Image.Image, layout: Layout, blocks: tuple[Block, ...]) -> None:
-    """Darken a photograph behind text."""
     width, height = picture.size
     head = layout.heading_top + len(layout.heading) * layout.heading_style.line_height
     mask = Image.new("L", picture.size, 0)

@@ -1,6 +1,6 @@
-"""Errors of scripts, and of machines that cannot make a video of one.
+"""Errors of video scripts, and of machines without the fonts, voices or memory for a video.
 
-Each has a stable `code`.
+Every class has a stable `code`.
 
 MediaError
 └── ComposeError

@@ -245,7 +245,6 @@ def is_emoji(character: str) -> bool:
 
 
 def _bold_of(face: FontFile, fonts: tuple[FontFile, ...]) -> FontFile:
-    """Return the bold face of the same family, or the face itself."""
     same = [font for font in fonts if font.family == face.family and font.style.lower() in BOLD_STYLES and font.path]
     return min(same, key=lambda font: BOLD_STYLES.index(font.style.lower())) if same else face
 

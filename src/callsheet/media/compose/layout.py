@@ -1,4 +1,4 @@
-"""The positions on the screen: margins, heading, pages of text, the picture's card. This module draws nothing.
+"""Screen positions: margins, heading, pages of text, the picture's card. This module draws nothing.
 
 Sizes refer to a screen 720 high (or 720 wide when upright) and are scaled to the real one.
 """
@@ -55,7 +55,7 @@ class Block(NamedTuple):
 
 
 class Layout(NamedTuple):
-    """The layout of one scene. `card` is the picture's box; `is_full` if it fills the whole screen."""
+    """Positions and styles of one scene. `card` is the picture's box; `is_full` if it fills the whole screen."""
 
     text: Box
     heading: tuple[str, ...]

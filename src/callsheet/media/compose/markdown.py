@@ -53,8 +53,6 @@ Write = Callable[[str], Awaitable[str]]
 
 
 class _Open(NamedTuple):
-    """An unfinished scene."""
-
     scene: Scene
     line: int
     lines: list[Line]
@@ -74,8 +72,6 @@ def parse(text: str, settings: Settings = Settings()) -> Script:  # noqa: B008 -
 
 
 class _Reader:
-    """Parses line by line."""
-
     def __init__(self) -> None:
         self._title: _Open | None = None
         self._scenes: list[_Open] = []
@@ -179,7 +175,6 @@ def _finish(one: _Open) -> Scene:
 
 
 def _front_matter(lines: list[str], settings: Settings) -> tuple[int, Settings]:
-    """Return the number of lines of the front matter, and its settings."""
     if lines[0].strip() != "---":
         return 0, settings
     end = next((at for at, line in enumerate(lines[1:], 1) if line.strip() == "---"), 0)

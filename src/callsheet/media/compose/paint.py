@@ -35,7 +35,7 @@ LAST_S = 0.6
 
 
 class Planes(NamedTuple):
-    """A picture, a part of a picture, or a mask."""
+    """The three colour planes of a picture or mask."""
 
     y: Image.Image
     u: Image.Image
@@ -93,7 +93,7 @@ def ease(share: float) -> float:
 
 
 class ShotFrames:
-    """The frames of one scene. Frames are requested in order; an unchanged picture is the same object."""
+    """Renders the frames of one scene. Frames are requested in order; an unchanged picture is the same object."""
 
     def __init__(self, number: int, layers: Drawn, times: dict[str, Any], whole: dict[str, Any]) -> None:
         self.start: int = times["start"]
@@ -166,7 +166,6 @@ class ShotFrames:
         return planes_of(self._with_layer(self._back(), state))
 
     def _make_cover(self, state: int) -> tuple[Planes, Planes]:
-        """Return colours and mask of a text state, for pasting over a photograph."""
         still = self._layers.stills[state]
         whole = Image.new("RGBA", self._size, (0, 0, 0, 0))
         with Image.open(self._folder / still.file) as layer:
@@ -175,7 +174,7 @@ class ShotFrames:
 
 
 class _Photo:
-    """A slowly zooming photograph. Key pictures are cropped exactly; a frame between two keys is a blend.
+    """A slowly zooming photograph. Key pictures are cropped exactly; other frames blend two key pictures.
 
     A key every 0.8 pixels costs less than half of cropping each frame, and looks the same.
     """

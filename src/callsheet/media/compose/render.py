@@ -39,7 +39,7 @@ ENCODER_ENDS_S = 60.0  # a safety limit: an encoder that stopped reading has end
 
 
 class Plan(NamedTuple):
-    """The input of a render. `layers` is the folder of the scenes' layers."""
+    """Everything that `render` needs. `layers` is the folder of the scenes' layers."""
 
     script: Script
     narration: Narration
@@ -157,7 +157,6 @@ def _work(plan: Plan, part: Path, encoders: tuple[str, str]) -> Work:
 
 
 async def _check_video(plan: Plan, path: Path, how: Ffmpeg) -> Media:
-    """Probe the video and return its facts. Raises OutputIncomplete."""
     probed = await probe(path, start=how.start)
     expected_s = plan.timeline.duration_s
     if probed.video is None or probed.audio is None or abs(probed.duration_s - expected_s) > SLACK_S:

@@ -38,7 +38,7 @@ class Means(NamedTuple):
 
 
 class Order(NamedTuple):
-    """A child's task, and the files that it may access."""
+    """A child's task and accessible files."""
 
     verb: str
     facts: dict[str, Any]

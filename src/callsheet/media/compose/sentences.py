@@ -32,7 +32,7 @@ def sentences(text: str) -> list[str]:
 
 
 def pieces(text: str, most_chars: int) -> list[tuple[int, str]]:
-    """Split a sentence into pieces of at most about `most_chars`, each with its offset in the sentence."""
+    """Split a sentence into (offset, text) pieces of roughly `most_chars` characters."""
     most = max(8, most_chars // 2 if is_wide(text) else most_chars)
     parts: list[tuple[int, str]] = []
     start = 0
@@ -47,7 +47,7 @@ def pieces(text: str, most_chars: int) -> list[tuple[int, str]]:
 
 
 def is_wide(text: str) -> bool:
-    """Whether most of a text consists of signs as wide as two letters."""
+    """Whether double-width signs (Chinese, Japanese, Korean) make up most of a text."""
     return 2 * len(_WIDE.findall(text)) > len(text)
 
 

@@ -1,6 +1,6 @@
 """Read a font file's names and characters. TrueType, OpenType and their collections.
 
-Only a few tables are read, because a machine may have hundreds of fonts and needs one answer from each.
+A machine may have hundreds of font files, so only a few tables of each are read.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MOST_FONTS = 64
 
 
 class NotAFont(ValueError):
-    """The file is no font of these formats, or is damaged."""
+    """The file is damaged, or no TrueType or OpenType font."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -43,7 +43,7 @@ class FontFile:
     ends: tuple[int, ...]
 
     def has(self, character: str) -> bool:
-        """Whether this font has a glyph for a character."""
+        """Whether this font contains a glyph for a character."""
         at = bisect_right(self.starts, ord(character)) - 1
         return at >= 0 and ord(character) <= self.ends[at]
 
@@ -127,7 +127,6 @@ def _names(table: bytes) -> dict[int, str]:
 
 
 def _ranges(table: bytes) -> list[tuple[int, int]]:
-    """Return the character ranges of the best Unicode subtable."""
     best: list[tuple[int, int]] = []
     best_format = -1
     for at in range(struct.unpack(">H", table[2:4])[0]):

@@ -71,7 +71,6 @@ def _read(path: Path) -> Samples:
 
 
 def _power(samples: Samples, rate_hz: int) -> Samples:
-    """Return the mean power of each audible block."""
     block = int(rate_hz * BLOCK_S)
     count = len(samples) // block
     if not count:

@@ -31,11 +31,11 @@ RATE, VOLUME, PITCH, WORD_GAP = 1, 2, 3, 7
 EVENT_END, EVENT_WORD = 0, 1
 BUFFER_MS = 200
 CHARACTERS = 1
-CONTINUE, ABORT = 0, 1
+CONTINUE = 0
 
 
 class VoiceGone(ComposeError):
-    """The voice does not start or has failed; tones must replace it."""
+    """espeak-ng failed, at startup or later. Tones must replace the voice."""
 
     code = "voice_gone"
 

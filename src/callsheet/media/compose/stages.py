@@ -85,7 +85,7 @@ class Stages(Protocol):
 
 
 class Request(NamedTuple):
-    """The input of a video: a script in Markdown, or a brief from which a model writes one."""
+    """A video request: a Markdown script, or a brief for a script-writing model."""
 
     script: str = ""
     brief: str = ""
@@ -113,8 +113,6 @@ async def compose(context: Stages, request: Request, parts: Parts) -> Composed:
 
 
 class _Composing:
-    """One attempt at a video."""
-
     def __init__(self, context: Stages, request: Request, parts: Parts) -> None:
         self._context = context
         self._request = request

@@ -104,7 +104,7 @@ def wrap_lines(text: str, style: Style, width: float) -> list[str]:
 
 
 def even_lines(text: str, style: Style, width: float) -> list[str]:
-    """Wrap lines, and balance them if the last one would be very short."""
+    """Wrap lines, balanced when the last line would be very short."""
     lines = wrap_lines(text, style, width)
     stub = len(lines) > 1 and width_of(lines[-1], style) < width * STUB
     return balance_lines(text, style, width) if stub else lines

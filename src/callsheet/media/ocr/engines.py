@@ -21,7 +21,7 @@ class Engine(Protocol):
 
     @property
     def version(self) -> str:
-        """Versions of the program and of our passes."""
+        """The version string: engine program version, then our pass version."""
         ...
 
     def read(self, picture: bytes, languages: Sequence[str], *, thorough: bool = False) -> list[Word]:
@@ -30,7 +30,7 @@ class Engine(Protocol):
 
 
 class Kind(NamedTuple):
-    """An engine's description before it loads: the module of its languages, the one that reads, and its packages."""
+    """An engine before loading: its language module, its reader module, and the required packages."""
 
     module: str
     reader: str

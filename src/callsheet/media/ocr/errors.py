@@ -1,6 +1,6 @@
 """OCR errors.
 
-Each has a stable `code` and says what to do next.
+Every error class has a stable `code`; its message advises a next step.
 
 MediaError
 └── OcrError
@@ -24,13 +24,13 @@ class OcrError(MediaError):
 
 
 class InvalidReading(OcrError):
-    """An option is out of range; the message names it."""
+    """A reading option is out of range. The message names the option."""
 
     code = "invalid_reading"
 
 
 class LanguageMissing(OcrError):
-    """No installed data for a language; the message lists installed ones and how to get more."""
+    """A language has no installed data. The message lists the installed languages and gives install commands."""
 
     code = "ocr_language_missing"
 
@@ -42,17 +42,17 @@ class EngineMissing(OcrError):
 
 
 class NotAPicture(OcrError):
-    """A frame is no picture, or a broken one; sample the video again."""
+    """A frame is no JPEG or PNG, or is damaged. Sample the video again."""
 
     code = "not_a_picture"
 
 
 class OcrCrashed(OcrError):
-    """A signal killed the engine, or it exited. One crash may be chance; a second one is the frame's fault."""
+    """A signal killed the engine, or it exited. A first crash may be chance, a second crash is caused by the frame."""
 
     code = "ocr_crashed"
     retryable = True
 
     def retry_after(self, attempt: int) -> bool:
-        """Whether this was the first attempt."""
+        """Retry once: return whether `attempt` is 1."""
         return attempt == 1

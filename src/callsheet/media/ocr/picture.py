@@ -104,7 +104,6 @@ def _by_cell(pixels: Grey, combine: np.ufunc) -> Grey:
 
 
 def _shares(mask: NDArray[np.bool_]) -> Grey:
-    """Return the marked share of each cell, 255 for all of it."""
     counts = _by_cell(mask.view(np.uint8), np.add).astype(np.int32)
     height, width = (np.minimum(CELL, side - np.arange(0, side, CELL)) for side in mask.shape)
     areas = np.outer(height, width)
@@ -119,12 +118,10 @@ def _is_filled(shares: Grey, far: int) -> NDArray[np.bool_]:
 
 
 def _as_pixels(cells: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:
-    """Scale cells up to pixels."""
     return np.repeat(np.repeat(cells, CELL, axis=1), CELL, axis=0)[: shape[0], : shape[1]]
 
 
 def _limit(values: Grey) -> int:
-    """Return a brightness just below the most common bright value."""
     counts = np.bincount(values, minlength=256)[BRIGHT:]
     smooth = np.convolve(counts, np.ones(9), "same")
     return min(max(BRIGHT + int(smooth.argmax()) - STEPS_BELOW_INK, LEAST_INK), MOST_INK)
@@ -152,7 +149,6 @@ def _span(cells: NDArray[np.bool_], axis: int) -> tuple[int, int]:
 
 
 def _grow(cells: NDArray[np.bool_]) -> NDArray[np.bool_]:
-    """Return the cells and all their neighbours."""
     taller = cells.copy()
     taller[1:] |= cells[:-1]
     taller[:-1] |= cells[1:]

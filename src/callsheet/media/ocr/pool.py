@@ -92,7 +92,7 @@ class Pool:
 
 
 class Child:
-    """One process and its pipes."""
+    """One OCR child process with its pipes."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -122,7 +122,7 @@ class Child:
         return self._process.returncode is None
 
     async def ask(self, picture: bytes, patience_s: float, *, thorough: bool) -> dict[str, Any]:
-        """Return the child's answer or error message. After an exception the child must be killed."""
+        """Return the child's answer or error message. Callers must kill the child after an exception."""
         try:
             async with asyncio.timeout(patience_s):
                 return await self._send_picture(picture, thorough=thorough)
@@ -164,7 +164,6 @@ def cores() -> int:
 
 
 def _raise_child_error(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return the answer, or raise the child's error."""
     if "error" in answer:
         raise ERRORS.get(answer["error"], OcrError)(answer["text"])
     return answer

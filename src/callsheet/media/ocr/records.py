@@ -21,7 +21,7 @@ class Reading(NamedTuple):
 
 
 class Box(NamedTuple):
-    """A rectangle in the frame."""
+    """A pixel rectangle of the frame."""
 
     x: int
     y: int
@@ -52,7 +52,7 @@ class Region(NamedTuple):
 
 
 class FrameText(NamedTuple):
-    """The text of one frame. `engine`: name, version and passes; `retried`: the thorough pass ran later."""
+    """Text read in one frame. `engine`: name, version and passes; `retried`: the thorough pass ran later."""
 
     regions: tuple[Region, ...]
     engine: str

@@ -51,7 +51,6 @@ def _letters(word: Word) -> int:
 
 
 def _clean(word: Word) -> Word:
-    """Remove control signs and spaces."""
     text = "".join(sign for sign in word.text if sign.isprintable() and not sign.isspace())
     return word if text == word.text else word._replace(text=text)
 
@@ -74,7 +73,6 @@ def _lines(words: Sequence[Word]) -> list[list[Word]]:
 
 
 def _split_columns(group: list[Word]) -> list[list[Word]]:
-    """Split a line where a gap is as wide as between columns."""
     parts = [[group[0]]]
     for before, word in pairwise(group):
         gap = word.box.x - before.box.x - before.box.width
@@ -85,7 +83,7 @@ def _split_columns(group: list[Word]) -> list[list[Word]]:
 
 
 def _continues(line: list[Word], part: list[Word]) -> bool:
-    """Whether a part is level with the line and at most a word away; sparse-text passes split lines."""
+    """Whether a part continues the line: level, at most one word apart. Sparse-text passes split lines."""
     one, other = _around(line), _around(part)
     shared_height = min(one.y + one.height, other.y + other.height) - max(one.y, other.y)
     low, high = sorted((_height(line), _height(part)))
@@ -99,7 +97,6 @@ def _height(words: Sequence[Word]) -> int:
 
 
 def _trim(line: list[Word]) -> list[Word]:
-    """Remove meaningless signs at both ends."""
     first = next((at for at, word in enumerate(line) if _means(word.text)), len(line))
     last = next((at for at in range(len(line) - 1, first - 1, -1) if _means(line[at].text)), first - 1)
     return line[first : last + 1] or line[:1]

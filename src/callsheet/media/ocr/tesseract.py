@@ -76,7 +76,7 @@ class Tesseract:
 
     @property
     def version(self) -> str:
-        """Versions of the library and of our passes."""
+        """The version string: Tesseract version, then our pass version."""
         return f"{self._tesserocr.tesseract_version().split()[1]} {PASSES}"
 
     def read(self, picture: bytes, languages: Sequence[str], *, thorough: bool = False) -> list[Word]:
@@ -156,7 +156,6 @@ def engine(data: Path | None = None) -> Tesseract:
 
 
 def _show(api: Any, pixels: bytes, width: int, height: int) -> None:
-    """Load a grey picture, one byte per pixel, into Tesseract."""
     api.SetImageBytes(pixels, width, height, 1, width)
     api.SetSourceResolution(RESOLUTION)
 

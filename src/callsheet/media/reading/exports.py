@@ -48,7 +48,7 @@ def comma_separated(ranges: Iterable[Range]) -> Iterator[str]:
 
 
 def as_json(ranges: Iterable[Range]) -> Iterator[str]:
-    """Yield `{"segments": [...]}`, with all fields of each range."""
+    """Yield a JSON object whose `segments` array holds every range with all fields."""
     yield '{"segments": ['
     for number, row in enumerate(ranges):
         fields = row._asdict() | {"bounding_box": dict(zip(("x", "y", "width", "height"), row.box, strict=True))}

@@ -134,7 +134,7 @@ def merge(seen: Sequence[Seen], *, period_ms: int, duration_ms: int) -> list[Ran
 
 
 def _pieces(seen: Iterable[Seen], period_ms: int, duration_ms: int) -> Iterator[Piece]:
-    """Convert detections to pieces. A detection without length lasts one sample; one without text is dropped."""
+    """Convert detections to pieces. Without a length a detection lasts one sample; empty text is dropped."""
     for one in seen:
         if not (text := display_form(one.text)):
             continue
@@ -175,7 +175,6 @@ def _voice(pieces: list[Piece]) -> Voice:
 
 
 def _confidence(pieces: list[Piece]) -> float:
-    """Return the average confidence, weighted by time."""
     lasts = [piece.t_end - piece.t_start for piece in pieces]
     return sum(piece.confidence * last for piece, last in zip(pieces, lasts, strict=True)) / sum(lasts)
 

@@ -1,7 +1,7 @@
 """Join text that passes through the picture from edge to edge, as on a ticker. Frames show parts, cut mid-word.
 
-A part at the right edge begins text that the next frame continues; a part at the left edge ends earlier text. Such
-parts and the whole are one text. In a row where text passes, misread fragments at an edge belong to the passing text,
+A part at the right edge begins text that the next frame continues; a part at the left edge ends earlier text. Fragments
+and whole text are joined. In a row where text passes, misread fragments at an edge belong to the passing text,
 too.
 """
 
@@ -95,7 +95,7 @@ def gather_scraps(pieces: Sequence[Piece], rows: Sequence[Row]) -> list[Piece]:
 
 
 def _fit(scrap: Piece, whole: Piece, width: int) -> float:
-    """Score a fragment against a text that passes at its time, from 0 to 100. Short edge fragments may be misread."""
+    """Score from 0 to 100 how a fragment matches a text that passes then. Short edge fragments may be misread."""
     apart = max(scrap.t_start - whole.t_end, whole.t_start - scrap.t_end)
     is_few = len(_letters(scrap)) <= FEW and abs(scrap.box[1] - whole.box[1]) <= whole.box[3]
     if apart > AROUND_MS or not (is_few or _in_one_row(scrap, whole)):
@@ -133,7 +133,7 @@ def _right(piece: Piece) -> int:
 
 
 def _is_cut(one: Piece, other: Piece, width: int) -> bool:
-    """Whether one text is a part of the other, cut off at the picture's edge."""
+    """Whether one text is a fragment of the other, cut off at the picture's edge."""
     part, whole = sorted((one, other), key=lambda piece: (len(_letters(piece)), piece))
     few, many = _letters(part), _letters(whole)
     near = max(1, part.box[3] // 2)

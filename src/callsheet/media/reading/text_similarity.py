@@ -32,7 +32,7 @@ _DIGIT, _OF_NUMBER = 1, 2
 
 
 class Difference(IntEnum):
-    """How two readings differ, from least to most."""
+    """The classes of difference between two readings, smallest first."""
 
     NONE = 0  # only shapes, spaces and signs differ
     NOISE = 1  # letters differ that engines confuse
@@ -129,7 +129,7 @@ def _block(a: Shape, b: Shape, span_a: Span, span_b: Span) -> Difference:
 
 
 def _allowed_edits(left: str, right: str) -> int:
-    """Return how many letters of a word may differ. 0 for short words ("in", "on"; "A", "B") and Roman numbers."""
+    """Return how many letters of a word may differ. Short words (such as "in" and "on") and Roman numbers allow 0."""
     length = min(len(left), len(right))
     if _ROMAN.fullmatch(left) and _ROMAN.fullmatch(right):
         return 0

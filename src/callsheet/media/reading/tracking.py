@@ -69,13 +69,11 @@ class _Tracker:
             self._alone(piece)
 
     def _same_text_and_place(self, at: int, piece: Piece, assigned: set[int]) -> Iterator[Join]:
-        """Yield tracks with the same text at the same place."""
         for track in self.open.with_text(piece):
             if at_same_place(track.box, piece.box) and _is_free(track, piece, assigned) and track.form == piece.form:
                 yield 0, distance(track.box, piece.box), at, track.serial
 
     def _same_text_anywhere(self, at: int, piece: Piece, assigned: set[int]) -> Iterator[Join]:
-        """Yield tracks with the same text at another place."""
         for track in self.open.with_text(piece):
             if _is_free(track, piece, assigned) and track.form == piece.form:
                 yield 0, distance(track.box, piece.box), at, track.serial
@@ -175,12 +173,12 @@ class _Tracker:
 
 
 def _is_free(track: Track, piece: Piece, assigned: set[int]) -> bool:
-    """Whether a track has ended before the piece, and no piece of this frame continues it."""
+    """Whether a track ended before the piece starts and is unassigned in this frame."""
     return track.t_end <= piece.t_start and track.serial not in assigned
 
 
 def _is_read_twice(track: Track, piece: Piece) -> bool:
-    """Whether two passes of an engine read the same pixels at the same time."""
+    """Whether two engine passes read identical pixels simultaneously."""
     return (
         track.t_end > piece.t_start
         and is_same_box(track.box, piece.box)

@@ -21,7 +21,7 @@ def at_same_place(one: Box, other: Box) -> bool:
 
 
 def is_same_box(one: Box, other: Box) -> bool:
-    """Whether boxes overlap for the greater part of each: two readings of the same pixels."""
+    """Whether boxes overlap for the greater part of each: both boxes hold readings of the same pixels."""
     across = _overlap(one[0], one[2], other[0], other[2])
     down = _overlap(one[1], one[3], other[1], other[3])
     shared = across * down
@@ -29,7 +29,7 @@ def is_same_box(one: Box, other: Box) -> bool:
 
 
 def is_cut(whole: Box, part: Box) -> bool:
-    """Whether the part begins or ends with the whole, on the same line."""
+    """Whether both boxes are on one line and share their left or right edge."""
     height = min(whole[3], part[3]) or 1
     begins = 2 * abs(whole[0] - part[0]) <= height
     ends = 2 * abs(whole[0] + whole[2] - part[0] - part[2]) <= height
@@ -59,7 +59,7 @@ def rows_of(box: Box) -> range:
 
 
 def rows_near(box: Box) -> range:
-    """Return the bands from which a box may have moved here."""
+    """Return the picture bands from which scrolling text may have reached this box."""
     rows = rows_of(box)
     return range(max(0, rows.start - _FAR_ROWS), rows.stop + _FAR_ROWS)
 
@@ -101,7 +101,7 @@ class Piece(NamedTuple):
 
 
 class Track:
-    """Pieces that are one text.
+    """All readings (pieces) of one text.
 
     `before` is the similar text whose place it took; `after` the one that took its place.
     """

@@ -50,7 +50,7 @@ class Talk:
         self._waiting = 0
 
     def tell(self, answer: dict[str, Any]) -> None:
-        """Send one line; after a kept frame too many, wait until the parent has processed one."""
+        """Send one line; block while AHEAD kept frames wait for the parent."""
         tell(answer)
         if "kept" in answer:
             self._waiting += 1

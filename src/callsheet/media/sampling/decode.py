@@ -58,7 +58,7 @@ class Sample(NamedTuple):
 
 
 class Look:
-    """One pass over one stream."""
+    """A single decoding pass over a video stream."""
 
     def __init__(self, order: Order, container: Any, tell: Tell) -> None:
         self._order, self._container, self._tell = order, container, tell
@@ -119,7 +119,6 @@ class Look:
             was_broken = False
 
     def _at(self, ticks: int) -> Fraction:
-        """Return seconds from the start of the video."""
         return max(Fraction(0), ticks * self._base - self._start)
 
     def _take(self, frame: Any, at: Fraction) -> None:

@@ -125,7 +125,6 @@ class FrameFilter:
         return bool(passes)
 
     def _look(self, gray: Gray, time_s: float) -> None:
-        """Compare the sample with the previous sample and with the last kept one."""
         self._count += 1
         self._times.append(time_s)
         if len(self._times) > MOST_TIMES:

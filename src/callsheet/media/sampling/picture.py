@@ -1,4 +1,4 @@
-"""Write a decoded frame as an upright JPEG with square pixels. Runs only in the child."""
+"""Write a decoded frame as an upright JPEG with square pixels. Child processes alone run this code."""
 
 from __future__ import annotations
 

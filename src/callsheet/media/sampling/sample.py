@@ -99,7 +99,7 @@ def check(options: Sampling) -> None:
 
 
 class Run:
-    """One child and its result."""
+    """One sampling child process and its result."""
 
     def __init__(self, media: Media, folder: Path, options: Sampling, means: Means) -> None:
         self._media, self._folder, self._options, self._means = media, folder, options, means
@@ -154,7 +154,7 @@ class Run:
                 self._summary = answer["done"]
 
     async def _line(self, stream: asyncio.StreamReader) -> bytes:
-        """Return the next line. The time of `on_kept` does not count: only the child can stall."""
+        """Return the next line. The time of `on_kept` does not count: stalls of the child alone are measured."""
         try:
             async with asyncio.timeout(self._means.limits.stall_s):
                 return await stream.readline()
