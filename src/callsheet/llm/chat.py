@@ -11,7 +11,6 @@ from types import TracebackType
 from typing import Any, Self
 
 from callsheet.kernel.errors import CallsheetError
-
 from callsheet.net.sse import Parser
 
 from .errors import AnswerTooLong, Away, CutOff, Garbled, LlmError, RequestRefused, Unavailable
