@@ -20,7 +20,7 @@ from callsheet.media.ffmpeg import Ffmpeg, Input, Work
 from callsheet.media.spec import OutputSpec
 from callsheet.media.transcode import transcode
 from callsheet.sandbox.command import Limits, Sight, Walls, environment, sandboxed_command, walls
-from callsheet.sandbox.sandbox_launcher import REFUSED
+from callsheet.sandbox.sandbox_launcher import EXIT_REFUSED
 from tests.media.corpus import Corpus, list_in_avi, png_head, wav_of, y4m_head
 from tests.time_limits import within
 
@@ -206,7 +206,7 @@ def test_a_wall_that_cannot_be_had_keeps_the_program_from_running(tmp_path: Path
     run = subprocess.run(line, capture_output=True, check=False, timeout=EACH_S)
     if not walls().landlock:
         pytest.skip("this kernel has no Landlock")
-    assert run.returncode == REFUSED
+    assert run.returncode == EXIT_REFUSED
     assert b"ffmpeg version" not in run.stdout
 
 

@@ -86,7 +86,7 @@ SECURITY_MEDIA = [
     media(
         "a codec that is not listed is refused by name",
         "media/probe.py",
-        "if main is not None and not is_codec_taken(main.kind, main.codec):",
+        "if main is not None and not is_codec_allowed(main.kind, main.codec):",
         "if False:",
         f"{FORMATS} -k refused_by_name",
     ),

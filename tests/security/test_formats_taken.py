@@ -9,6 +9,7 @@ from typing import Any
 import av
 import pytest
 
+from callsheet.media.allowed_formats import DECODERS, DEMUXERS, OWN_DEMUXERS, is_codec_allowed
 from callsheet.media.errors import CorruptInput, MediaError, NotMedia, UnsupportedInput
 from callsheet.media.ffmpeg import Ffmpeg, Input, Work
 from callsheet.media.probe import probe
@@ -16,7 +17,6 @@ from callsheet.media.sampling.decode import Order, look
 from callsheet.media.sampling.records import Sampling
 from callsheet.media.sniff import KINDS
 from callsheet.media.spec import OutputSpec
-from callsheet.media.taken import DECODERS, DEMUXERS, OWN_DEMUXERS, is_codec_taken
 from callsheet.media.transcode import transcode
 from tests.media.corpus import picture, sound
 
@@ -150,7 +150,7 @@ def test_no_run_is_made_with_a_demuxer_that_is_not_listed(how: Ffmpeg, demuxer: 
 
 
 def test_what_is_taken_depends_on_the_kind_of_stream() -> None:
-    assert is_codec_taken("video", "h264")
-    assert not is_codec_taken("audio", "h264")
-    assert not is_codec_taken("video", "unknown")
-    assert not is_codec_taken("data", "bin_data")
+    assert is_codec_allowed("video", "h264")
+    assert not is_codec_allowed("audio", "h264")
+    assert not is_codec_allowed("video", "unknown")
+    assert not is_codec_allowed("data", "bin_data")

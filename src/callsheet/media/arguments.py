@@ -23,16 +23,8 @@ RATES = {1080: 5000, 720: 3000, 480: 1400, 360: 800}
 
 # no tags, no chapters, no name of the encoder: the same input gives the same bytes
 PLAIN = (
-    "-map_metadata",
-    "-1",
-    "-map_chapters",
-    "-1",
-    "-fflags",
-    "+bitexact",
-    "-flags:v",
-    "+bitexact",
-    "-flags:a",
-    "+bitexact",
+    *("-map_metadata", "-1", "-map_chapters", "-1"),
+    *("-fflags", "+bitexact", "-flags:v", "+bitexact", "-flags:a", "+bitexact"),
 )
 QUALITY = {
     "libx264": ("-preset", "veryfast", "-crf", "22", "-profile:v", "high"),
@@ -138,11 +130,8 @@ def arguments_for(spec: OutputSpec, media: Media, binary: Binary, gain_db: float
     else:
         words += ["-vn"]
     if media.audio is not None:
-        words += [
-            "-map",
-            f"0:{media.audio.number}",
-            *audio_words(spec, binary, gain_db, audio_start_filter(spec, media)),
-        ]
+        first_filter = audio_start_filter(spec, media)
+        words += ["-map", f"0:{media.audio.number}", *audio_words(spec, binary, gain_db, first_filter)]
     words += ["-sn", "-dn", *PLAIN]
     words += ["-movflags", "+faststart"] if spec.form.muxer in ("mp4", "ipod") else []
     return (*words, "-f", spec.form.muxer, spec.key)

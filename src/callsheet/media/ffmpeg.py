@@ -19,6 +19,7 @@ from typing import NamedTuple
 from callsheet.sandbox.command import MB, Limits, Sight, Walls, environment
 from callsheet.sandbox.processes import Bounds, Program, Start, output_of, run_child, start_alone
 
+from .allowed_formats import DEMUXERS, OWN_DEMUXERS, WHITELIST
 from .binaries import Binary, ffmpeg
 from .errors import (
     DiskFull,
@@ -33,7 +34,6 @@ from .errors import (
 )
 from .ffmpeg_errors import error_of
 from .progress import Progress, Reader
-from .taken import DEMUXERS, OWN_DEMUXERS, WHITELIST
 
 LOOK_S = 0.25
 PERIOD_S = 0.5

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import signal
 
-from callsheet.sandbox.sandbox_launcher import REFUSED
+from callsheet.sandbox.sandbox_launcher import EXIT_REFUSED
 
 from .errors import (
     CorruptInput,
@@ -51,7 +51,7 @@ def error_of(code: int, stderr_tail: str) -> MediaError:
     if code < 0:
         return _of_signal(-code, stderr_tail)
     words = last_words(stderr_tail)
-    if code == REFUSED and stderr_tail.startswith("sandbox:"):
+    if code == EXIT_REFUSED and stderr_tail.startswith("sandbox:"):
         return FfmpegFailed(f"the sandbox could not be built: {words}")
     for pattern, error in MEANINGS:
         if pattern.search(stderr_tail):

@@ -146,16 +146,8 @@ def _pictures(media: Media, spec: OutputSpec, renditions: tuple[Rendition, ...],
     graph += [f"[s{at}]scale={size.width}:{size.height},setsar=1[v{at}]" for at, size in enumerate(renditions)]
     words = ["-filter_complex", ";".join(graph)]
     words += [word for at in range(count) for word in ("-map", f"[v{at}]")]
-    words += [
-        "-c:v",
-        video_encoder(spec, how.binary),
-        "-preset",
-        "veryfast",
-        "-profile:v",
-        "high",
-        "-pix_fmt",
-        "yuv420p",
-    ]
+    words += ["-c:v", video_encoder(spec, how.binary), "-preset", "veryfast"]
+    words += ["-profile:v", "high", "-pix_fmt", "yuv420p"]
     words += [*clock_words(media), "-fps_mode", "vfr", "-sc_threshold", "0", "-flags:v", "+bitexact+cgop"]
     words += ["-force_key_frames", f"expr:gte(t,n_forced*{KEY_FRAME_S:g})"]
     for at, size in enumerate(renditions):

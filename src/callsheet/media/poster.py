@@ -89,12 +89,8 @@ def _small_frames(media: Media, places: tuple[float, ...]) -> Work:
 
 def _one_frame(media: Media, at_s: float, size: tuple[int, int], how: Ffmpeg) -> Work:
     assert media.video is not None  # noqa: S101 - make_poster checks
-    filters = [
-        *colours(media.video, how.binary),
-        f"scale={size[0]}:{size[1]}:out_range=full",
-        "setsar=1",
-        "format=yuvj420p",
-    ]
+    scale = f"scale={size[0]}:{size[1]}:out_range=full"
+    filters = [*colours(media.video, how.binary), scale, "setsar=1", "format=yuvj420p"]
     words = ["-map", f"0:{media.video.number}", "-frames:v", "1", "-an", "-vf", ",".join(filters)]
     words += ["-c:v", "mjpeg", "-q:v", "3", *PLAIN, "-f", "image2", "-update", "1", POSTER]
     return Work((Input(media.path, media.kind.demuxer, ("-ss", f"{at_s:.6f}")),), tuple(words), strict=False)

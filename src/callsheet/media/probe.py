@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from callsheet.sandbox.command import GB, MB, Limits, Sight, environment, of_python
 from callsheet.sandbox.processes import Bounds, Program, Start, import_folders, output_of, run_child, start_alone
 
+from .allowed_formats import WHITELIST, is_codec_allowed, why_refused
 from .errors import (
     CorruptInput,
     InputTooLarge,
@@ -24,7 +25,6 @@ from .errors import (
 )
 from .ffmpeg_errors import death_of
 from .sniff import MAX_BYTES, Kind, sniff
-from .taken import WHITELIST, is_codec_taken, why_refused
 
 CHILD = Path(__file__).with_name("probe_child.py")
 HDR_TRANSFERS = (16, 18)  # PQ and HLG
@@ -169,7 +169,7 @@ def _check(media: Media, caps: Caps) -> None:
         if stream.pixels > caps.pixels:
             raise InputTooLarge(f"a picture of {stream.width}x{stream.height} is over {caps.pixels} pixels")
     for main in (media.video, media.audio):
-        if main is not None and not is_codec_taken(main.kind, main.codec):
+        if main is not None and not is_codec_allowed(main.kind, main.codec):
             raise UnsupportedInput(why_refused(main.kind, main.codec))
     if media.duration_s > caps.duration_s:
         raise InputTooLarge(f"the file lasts {media.duration_s:.0f} s, and {caps.duration_s:.0f} s are the most")

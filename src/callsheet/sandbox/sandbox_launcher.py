@@ -3,7 +3,7 @@
 It runs as its own process, because its system calls (prctl, unshare) must not happen between fork and exec of a
 process with threads. It imports almost no module (no json, typing or signal: each costs as much as Python's own
 start), so it takes some 20 ms. `sandbox.order_for` writes its orders. If a required protection fails, it exits with
-REFUSED: no program runs half protected.
+EXIT_REFUSED: no program runs half protected.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     Order = dict[str, list[str]]
 
 SIGKILL = 9
-REFUSED = 126
+EXIT_REFUSED = 126
 LIMITS = ("AS", "CPU", "FSIZE", "NOFILE", "CORE")
 PR_SET_PDEATHSIG, PR_CAPBSET_DROP, PR_SET_NO_NEW_PRIVS = 1, 24, 38
 SECCOMP_CALL = {"x86_64": 317, "aarch64": 277}
@@ -59,12 +59,12 @@ def main(arguments: list[str]) -> None:
         restrict(read_order(arguments[:end]))
     except (CannotRestrict, OSError, ValueError) as error:
         sys.stderr.write(f"sandbox: {error}\n")
-        sys.exit(REFUSED)
+        sys.exit(EXIT_REFUSED)
     try:
         os.execv(program[0], program)  # noqa: S606 - the program is the caller's choice, and an absolute path
     except OSError as error:
         sys.stderr.write(f"sandbox: {program[0]} does not start: {error.strerror}\n")
-        sys.exit(REFUSED)
+        sys.exit(EXIT_REFUSED)
 
 
 def read_order(words: list[str]) -> Order:
@@ -178,7 +178,7 @@ def _forbid_alone() -> None:
     _forbid_calls()
 
 
-def _works(measure: Callable[[], None], expected: int | None) -> bool:
+def _works(measure: Callable[[], None], errno_when_blocked: int | None) -> bool:
     """Try a protection in a forked child, and check that it blocks a UDP packet (to a documentation address)."""
     import socket  # noqa: PLC0415 - only here
 
@@ -188,13 +188,13 @@ def _works(measure: Callable[[], None], expected: int | None) -> bool:
     code = 1
     try:
         measure()
-        if expected is None:
+        if errno_when_blocked is None:
             code = 0
         else:
             with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
                 probe.connect(("192.0.2.1", 9))
     except OSError as error:
-        code = int(error.errno != expected)
+        code = int(error.errno != errno_when_blocked)
     except BaseException:  # noqa: BLE001 - any other error means that it does not work
         code = 1
     finally:

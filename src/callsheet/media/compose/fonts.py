@@ -69,22 +69,11 @@ ODD = ("mono", "serif", "condensed", "italic", "oblique", "math", "symbol", "dis
 MOST_FILES = 5_000
 LISTED_CHARACTERS = 12
 # in these scripts letters join or change order, which needs libraqm
-SHAPED_SCRIPTS = frozenset(
-    {"ARABIC", "BENGALI", "DEVANAGARI", "GUJARATI", "GURMUKHI", "HEBREW", "KANNADA", "KHMER", "LAO"}
-)
-SHAPED_SCRIPTS |= {
-    "MALAYALAM",
-    "MONGOLIAN",
-    "MYANMAR",
-    "NKO",
-    "ORIYA",
-    "SINHALA",
-    "SYRIAC",
-    "TAMIL",
-    "TELUGU",
-    "THAANA",
-}
-SHAPED_SCRIPTS |= {"THAI", "TIBETAN"}
+SHAPED_SCRIPTS = frozenset({
+    "ARABIC", "BENGALI", "DEVANAGARI", "GUJARATI", "GURMUKHI", "HEBREW", "KANNADA", "KHMER", "LAO",
+    "MALAYALAM", "MONGOLIAN", "MYANMAR", "NKO", "ORIYA", "SINHALA", "SYRIAC", "TAMIL", "TELUGU",
+    "THAANA", "THAI", "TIBETAN",
+})  # fmt: skip
 # replacements for signs that no face has; Pillow's own font has all of them
 SIMPLER = {"—": "-", "–": "-", "‑": "-", "…": "...", "’": "'", "‘": "'", "“": '"', "”": '"', "„": '"', "•": "-"}
 SIMPLER |= {"→": "->", "×": "x", "−": "-"}

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import TypeVar
 
 from .errors import InvalidScript
 from .script import FRAME_RATES, LAYOUTS, MAX_PIXELS, MAX_SIDE, MIN_SIDE, THEMES, VOICES, Scene, Settings
 
+T = TypeVar("T")
 LONGEST_SCENE_S = 600.0
 SLOWEST_WPM, FASTEST_WPM = 80, 400
 SIZES = {
@@ -28,28 +30,25 @@ def change(settings: Settings, line: str, number: int) -> Settings:
     """Apply one line of the front matter. Raises InvalidScript."""
     if not line.strip() or line.lstrip().startswith("#"):
         return settings
-    key, value = _pair(line, number)
-    if key not in WHOLE:
-        raise InvalidScript(f"line {number}: {key!r} is no setting; known are {', '.join(sorted(WHOLE))}")
-    try:
-        return WHOLE[key](settings, value)
-    except ValueError as error:
-        raise InvalidScript(f"line {number}: {key}: {error}") from None
+    return _change(WHOLE, settings, line, number, "no setting")
 
 
 def change_scene(scene: Scene, text: str, number: int) -> Scene:
     """Apply the settings of a comment; a comment without a colon has none. Raises InvalidScript."""
     for part in text.split(";"):
-        if ":" not in part:
-            continue
-        key, value = _pair(part, number)
-        if key not in OF_SCENE:
-            raise InvalidScript(f"line {number}: {key!r} is no setting of a scene; known are {', '.join(OF_SCENE)}")
-        try:
-            scene = OF_SCENE[key](scene, value)
-        except ValueError as error:
-            raise InvalidScript(f"line {number}: {key}: {error}") from None
+        if ":" in part:
+            scene = _change(OF_SCENE, scene, part, number, "no setting of a scene")
     return scene
+
+
+def _change(changes: dict[str, Callable[[T, str], T]], target: T, text: str, number: int, why_unknown: str) -> T:
+    key, value = _pair(text, number)
+    if key not in changes:
+        raise InvalidScript(f"line {number}: {key!r} is {why_unknown}; known are {', '.join(sorted(changes))}")
+    try:
+        return changes[key](target, value)
+    except ValueError as error:
+        raise InvalidScript(f"line {number}: {key}: {error}") from None
 
 
 def _pair(text: str, number: int) -> tuple[str, str]:

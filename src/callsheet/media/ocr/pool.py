@@ -125,13 +125,10 @@ class Child:
         """Return the child's answer or error message. Callers must kill the child after an exception."""
         try:
             async with asyncio.timeout(patience_s):
-                return await self._send_picture(picture, thorough=thorough)
+                await send(self._process, QUESTION.pack(len(picture), thorough) + picture)
+                return await self._answer()
         except TimeoutError:
             raise TookTooLong(f"reading one frame took longer than {patience_s:g} s") from None
-
-    async def _send_picture(self, picture: bytes, *, thorough: bool) -> dict[str, Any]:
-        await send(self._process, QUESTION.pack(len(picture), thorough) + picture)
-        return await self._answer()
 
     async def _answer(self) -> dict[str, Any]:
         pipe = output_of(self._process)

@@ -17,7 +17,7 @@ from .passing import gather_scraps, join_passing, rows_of_passing
 from .records import Range, Seen
 from .text_similarity import shape
 from .tracking import track_texts
-from .tracks import Piece
+from .tracks import Piece, average_confidence
 
 Candidate = TypeVar("Candidate", bound=Hashable)
 
@@ -164,19 +164,14 @@ def _combine(pieces: list[Piece]) -> Piece:
         best.box,
         text,
         form,
-        round(_confidence(pieces), 4),
+        round(average_confidence(pieces), 4),
         max(languages, key=lambda language: (languages[language], language)),
         sum(piece.seen for piece in pieces),
     )
 
 
 def _voice(pieces: list[Piece]) -> Voice:
-    return Voice(sum(piece.weight for piece in pieces), _confidence(pieces))
-
-
-def _confidence(pieces: list[Piece]) -> float:
-    lasts = [piece.t_end - piece.t_start for piece in pieces]
-    return sum(piece.confidence * last for piece, last in zip(pieces, lasts, strict=True)) / sum(lasts)
+    return Voice(sum(piece.weight for piece in pieces), average_confidence(pieces))
 
 
 def _range(piece: Piece) -> Range:

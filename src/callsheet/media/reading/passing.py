@@ -15,7 +15,7 @@ from typing import NamedTuple
 from rapidfuzz import fuzz
 
 from .normalise import normalized
-from .tracks import Piece
+from .tracks import Piece, average_confidence
 
 GAP = 2  # sample periods
 ALIKE = 85.0  # of 100: similarity of a part and as much of the whole
@@ -154,14 +154,12 @@ def _whole(chain: Sequence[Piece], width: int) -> Piece:
         return chain[0]
     text = _best(chain, width)
     fullest = max(chain, key=lambda piece: (len(_letters(piece)), piece))
-    lasts = [piece.t_end - piece.t_start for piece in chain]
-    confidence = sum(piece.confidence * last for piece, last in zip(chain, lasts, strict=True)) / sum(lasts)
     return fullest._replace(
         t_start=chain[0].t_start,
         t_end=max(piece.t_end for piece in chain),
         text=text,
         form=normalized(text),
-        confidence=round(confidence, 4),
+        confidence=round(average_confidence(chain), 4),
         seen=sum(piece.seen for piece in chain),
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from .records import Box
@@ -98,6 +99,12 @@ class Piece(NamedTuple):
     def weight(self) -> float:
         """The reading's weight: its duration times the engine's confidence."""
         return (self.t_end - self.t_start) * max(self.confidence, 0.01)
+
+
+def average_confidence(pieces: Sequence[Piece]) -> float:
+    """Return the average confidence of pieces, weighted by their durations."""
+    lasts = [piece.t_end - piece.t_start for piece in pieces]
+    return sum(piece.confidence * last for piece, last in zip(pieces, lasts, strict=True)) / sum(lasts)
 
 
 class Track:

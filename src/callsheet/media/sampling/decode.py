@@ -17,7 +17,7 @@ import numpy as np
 from av.stream import Discard
 from av.video.reformatter import Interpolation, VideoReformatter
 
-from callsheet.media.taken import WHITELIST
+from callsheet.media.allowed_formats import WHITELIST
 
 from .frame_filter import ALONE_S, HEIGHT, WIDTH, FrameFilter, Gray, Verdict
 from .picture import Camera

@@ -17,50 +17,29 @@ OWN_DEMUXERS = frozenset({"rawvideo"})  # for our own files: the frames of a com
 # a codec, and the decoders that may read it; builds of ffmpeg differ in which of them they have
 VIDEO: dict[str, tuple[str, ...]] = {
     "av1": ("libdav1d", "libaom-av1", "av1"),
-    "dnxhd": ("dnxhd",),
-    "dvvideo": ("dvvideo",),
-    "ffv1": ("ffv1",),
     "flv1": ("flv",),
-    "gif": ("gif",),
-    "h263": ("h263",),
-    "h264": ("h264",),
-    "hevc": ("hevc",),
-    "mjpeg": ("mjpeg",),
-    "mpeg1video": ("mpeg1video",),
-    "mpeg2video": ("mpeg2video",),
-    "mpeg4": ("mpeg4",),
     "msmpeg4v3": ("msmpeg4",),
-    "png": ("png",),
-    "prores": ("prores",),
-    "rawvideo": ("rawvideo",),
-    "theora": ("theora",),
-    "vc1": ("vc1",),
     "vp8": ("vp8", "libvpx"),
     "vp9": ("vp9", "libvpx-vp9"),
     "webp": ("webp", "webp_anim"),
-    "wmv1": ("wmv1",),
-    "wmv2": ("wmv2",),
-    "wmv3": ("wmv3",),
 }
 AUDIO: dict[str, tuple[str, ...]] = {
-    "aac": ("aac",),
-    "ac3": ("ac3",),
-    "adpcm_ima_qt": ("adpcm_ima_qt",),
-    "adpcm_ima_wav": ("adpcm_ima_wav",),
-    "adpcm_ms": ("adpcm_ms",),
-    "alac": ("alac",),
     "amr_nb": ("amrnb", "libopencore_amrnb"),
     "amr_wb": ("amrwb", "libopencore_amrwb"),
     "dts": ("dca",),
-    "eac3": ("eac3",),
-    "flac": ("flac",),
     "mp2": ("mp2float", "mp2"),
     "mp3": ("mp3float", "mp3"),
     "opus": ("opus", "libopus"),
     "vorbis": ("vorbis", "libvorbis"),
-    "wmav1": ("wmav1",),
-    "wmav2": ("wmav2",),
 }
+# codecs whose only decoder has the same name
+VIDEO |= {codec: (codec,) for codec in (
+    "dnxhd", "dvvideo", "ffv1", "gif", "h263", "h264", "hevc", "mjpeg", "mpeg1video", "mpeg2video", "mpeg4", "png",
+    "prores", "rawvideo", "theora", "vc1", "wmv1", "wmv2", "wmv3",
+)}  # fmt: skip
+AUDIO |= {codec: (codec,) for codec in (
+    "aac", "ac3", "adpcm_ima_qt", "adpcm_ima_wav", "adpcm_ms", "alac", "eac3", "flac", "wmav1", "wmav2",
+)}  # fmt: skip
 PCM = (
     "alaw", "mulaw", "u8", "s8", "s16le", "s16be", "s24le", "s24be", "s32le", "s32be",
     "f32le", "f32be", "f64le", "f64be", "bluray", "dvd",
@@ -71,7 +50,7 @@ DECODERS = tuple(sorted({name for codecs in CODECS.values() for names in codecs.
 WHITELIST = ",".join(DECODERS)
 
 
-def is_codec_taken(kind: str, codec: str) -> bool:
+def is_codec_allowed(kind: str, codec: str) -> bool:
     """Whether a stream of this kind ("video", "audio") may be decoded."""
     return codec in CODECS.get(kind, {})
 
