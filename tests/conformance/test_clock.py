@@ -121,6 +121,19 @@ async def test_a_lease_that_was_renewed_since_the_step_stays(driver: StoreDriver
 
 
 @pytest.mark.guarantee("S44")
+@pytest.mark.parametrize("by_ms", [-6 * HOUR, 6 * HOUR])
+async def test_a_step_that_is_undone_before_the_next_beat_leaves_no_trace(driver: StoreDriver, by_ms: int) -> None:
+    """Else a worker that dies in between is noticed as late as the step is long, or a living one loses its lease."""
+    job = await driver.running()
+    for _ in range(3):
+        driver.later(1_000)
+        assert (await _step(driver, by_ms)).leases == 1
+        driver.later(1_000)
+        assert (await _step(driver, -by_ms)).leases == 1
+    assert (await driver.get(job.job_id)).lease_expires_at == driver.now + 24_000
+
+
+@pytest.mark.guarantee("S44")
 async def test_a_retried_jobs_new_claim_stays_though_its_last_event_has_yet_to_come(driver: StoreDriver) -> None:
     job = await driver.running()
     await _retried(driver, job, 1)

@@ -6,6 +6,7 @@ import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from callsheet.kernel import apply
 from callsheet.kernel.errors import DependencyNotFound, DocumentConflict, DuplicateJob, IdempotencyConflict
@@ -32,6 +33,8 @@ from callsheet.kernel.workers import silence_of
 from callsheet.store.clock import TOLERANCE_MS, ClockStep, Rebased
 from callsheet.store.protocol import ClaimRequest, Document, Enqueued, HeartbeatResult, IdempotencyRecord, Settled
 from callsheet.store.rows import running_attempt
+
+Leased = TypeVar("Leased", Job, OutboxEvent)
 
 
 @dataclass
@@ -208,10 +211,9 @@ class Model:
         leases = [job for job in self.state.jobs.values() if _is_old(job, step)]
         old_rows = [row for row in self.state.outbox.values() if _is_old(row, step)]
         for job in leases:
-            self._put(job._replace(lease_expires_at=(job.lease_expires_at or 0) + step.shift_ms))
+            self._put(_moved(job, step.shift_ms))
         for row in old_rows:
-            moved_row = row._replace(lease_expires_at=(row.lease_expires_at or 0) + step.shift_ms)
-            self.state.outbox[row.event_id] = moved_row
+            self.state.outbox[row.event_id] = _moved(row, step.shift_ms)
         if step.shift_ms > 0:
             return Rebased(0, len(leases), len(old_rows))
         late = [job for job in self._queued() if self._waits_by_another_clock(job, step)]
@@ -446,6 +448,12 @@ class Model:
         jobs = [a for a in self.state.attempts.get(s.job_id, []) if a.claim_version == s.claim_version]
         same = s.outcome is not None and any(a.outcome is s.outcome for a in jobs)
         return Settled.REPEATED if same else Settled.STALE
+
+
+def _moved(row: Leased, by_ms: int) -> Leased:
+    """Return a row whose lease and last beat are moved by a step of the clock."""
+    beat = row.heartbeat_at + by_ms if row.heartbeat_at is not None else None
+    return row._replace(lease_expires_at=(row.lease_expires_at or 0) + by_ms, heartbeat_at=beat)
 
 
 def _is_old(row: Job | OutboxEvent, step: ClockStep) -> bool:

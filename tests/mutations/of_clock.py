@@ -10,6 +10,7 @@ RENEWED = f"{STEPS}::test_a_lease_that_was_renewed_since_the_step_stays"
 MOMENT = f"{STEPS}::test_a_moment_that_was_asked_for_stays"
 SINCE = f"{STEPS}::test_what_was_written_before_the_clock_was_ahead_stays"
 ONCE = f"{STEPS}::test_of_many_that_see_a_step_one_moves"
+UNDONE = f"{STEPS}::test_a_step_that_is_undone_before_the_next_beat_leaves_no_trace"
 AHEAD = f"{STEPS}::test_leases_of_a_clock_that_was_ahead_end_with_their_time_left"
 
 Change = tuple[str, str, str, str, int]
@@ -26,6 +27,7 @@ CLOCK = [
         "store/sqlite/queries.sql",
         ("a renewed lease stays", "coalesce(heartbeat_at, 0) <= ?1", "?2 > ?3", RENEWED, 2),
         ("a lease of another clock ends", "coalesce(heartbeat_at, lease_expires_at) > ?2 + ?3", "?2 > ?2", AHEAD, 2),
+        ("the beat moves with the lease", ", heartbeat_at = heartbeat_at + ?2 - ?1", "", UNDONE, 2),
         ("a moment stays", "c.name = '~run_at'", "c.name = '~'", MOMENT, 1),
         ("an older delay stays", "AND updated_at >= ?3 AND", "AND ?3 >= 0 AND", SINCE, 1),
     ),
@@ -34,6 +36,13 @@ CLOCK = [
         "postgres",
         "store/postgres/queries.sql",
         ("a renewed lease stays", "coalesce(heartbeat_at, 0) <= $1::bigint", "$2::bigint > $3", RENEWED, 2),
+        (
+            "the beat moves with the lease",
+            ",\n        heartbeat_at = j.heartbeat_at + $2::bigint - $1::bigint",
+            "",
+            UNDONE,
+            1,
+        ),
         ("a moment stays", "c.name = '~run_at'", "c.name = '~'", MOMENT, 1),
         ("an older delay stays", "AND j.updated_at >= $3::bigint AND", "AND $3::bigint >= 0 AND", SINCE, 1),
     ),
@@ -43,6 +52,7 @@ CLOCK = [
         "store/redis/scripts/rebase.lua",
         ("a renewed lease stays", "and (beat or 0) <= BEFORE", "", RENEWED, 1),
         ("a lease of another clock ends", "(beat or lease) > AFTER + TOLERANCE", "false", AHEAD, 1),
+        ("the beat moves with the lease", "if beat then call('HSET'", "if false then call('HSET'", UNDONE, 1),
         ("a moment stays", "'~run_at') ~= run_at", "'~run_at') ~= 0", MOMENT, 1),
         ("an older delay stays", "written and written >= SINCE", "written", SINCE, 1),
         ("one moves", " == 0 then return {} end", " == -1 then return {} end", ONCE, 1),

@@ -947,7 +947,7 @@ INSERT INTO documents VALUES ($1, $2, $3, 1) ON CONFLICT DO NOTHING RETURNING ve
 
 -- name: rebase_leases
 -- $1 before, $2 after, $3 the tolerance. Forward: those alive before the step that have not beaten since it. Back: those
--- whose last beat has yet to come. In the order of job ids, as settle locks them.
+-- whose last beat has yet to come. The beat moves with the lease, so that the next step knows it, too. In the order of job ids, as settle locks them.
 WITH stale AS MATERIALIZED (
     SELECT job_id FROM inbox_jobs
     WHERE status = 'running' AND lease_expires_at IS NOT NULL AND CASE WHEN $2::bigint > $1::bigint
@@ -955,7 +955,8 @@ WITH stale AS MATERIALIZED (
         ELSE coalesce(heartbeat_at, lease_expires_at) > $2::bigint + $3::bigint END
     ORDER BY job_id FOR NO KEY UPDATE
 ), moved AS (
-    UPDATE inbox_jobs j SET lease_expires_at = j.lease_expires_at + $2::bigint - $1::bigint FROM stale s
+    UPDATE inbox_jobs j SET lease_expires_at = j.lease_expires_at + $2::bigint - $1::bigint,
+        heartbeat_at = j.heartbeat_at + $2::bigint - $1::bigint FROM stale s
     WHERE j.job_id = s.job_id AND j.status = 'running' RETURNING 1
 ) SELECT count(*) FROM moved;
 
@@ -979,7 +980,8 @@ WITH moved AS (
 
 -- name: rebase_deliveries
 WITH moved AS (
-    UPDATE job_outbox_events SET lease_expires_at = lease_expires_at + $2::bigint - $1::bigint
+    UPDATE job_outbox_events SET lease_expires_at = lease_expires_at + $2::bigint - $1::bigint,
+        heartbeat_at = heartbeat_at + $2::bigint - $1::bigint
     WHERE status = 'delivering' AND CASE WHEN $2::bigint > $1::bigint THEN lease_expires_at >= $1::bigint AND coalesce(heartbeat_at, 0) <= $1::bigint
         ELSE coalesce(heartbeat_at, lease_expires_at) > $2::bigint + $3::bigint END
     RETURNING 1

@@ -511,8 +511,8 @@ DELETE FROM documents WHERE kind = ?1 AND id = ?2 RETURNING 1;
 
 -- name: rebase_leases
 -- ?1 before, ?2 after, ?3 the tolerance. Forward: those alive before the step that have not beaten since it. Back: those
--- whose last beat has yet to come.
-UPDATE inbox_jobs SET lease_expires_at = lease_expires_at + ?2 - ?1
+-- whose last beat has yet to come. The beat moves with the lease, so that the next step knows it, too.
+UPDATE inbox_jobs SET lease_expires_at = lease_expires_at + ?2 - ?1, heartbeat_at = heartbeat_at + ?2 - ?1
 WHERE lease_expires_at IS NOT NULL AND CASE WHEN ?2 > ?1 THEN lease_expires_at >= ?1 AND coalesce(heartbeat_at, 0) <= ?1
     ELSE coalesce(heartbeat_at, lease_expires_at) > ?2 + ?3 END;
 
@@ -527,7 +527,7 @@ WHERE held = 'delay' AND run_at > ?2 AND updated_at >= ?3 AND NOT EXISTS (
 UPDATE job_outbox_events SET run_at = run_at + ?2 - ?1 WHERE status = 'pending' AND run_at > ?2;
 
 -- name: rebase_deliveries
-UPDATE job_outbox_events SET lease_expires_at = lease_expires_at + ?2 - ?1
+UPDATE job_outbox_events SET lease_expires_at = lease_expires_at + ?2 - ?1, heartbeat_at = heartbeat_at + ?2 - ?1
 WHERE status = 'delivering' AND CASE WHEN ?2 > ?1 THEN lease_expires_at >= ?1 AND coalesce(heartbeat_at, 0) <= ?1
     ELSE coalesce(heartbeat_at, lease_expires_at) > ?2 + ?3 END;
 

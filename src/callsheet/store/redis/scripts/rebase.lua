@@ -12,14 +12,17 @@ local function is_old(lease, beat)
   return (beat or lease) > AFTER + TOLERANCE
 end
 
--- Move the leases that a set lists by the time they end; `key_of` is where a member's hash is.
+-- Move the leases that a set lists by the time they end, each with its last beat, so that the next step knows it, too.
+-- `key_of` is where a member's hash is.
 local function move_leases(set, key_of)
   local moved, members = 0, call('ZRANGE', set, 0, -1)
   for _, m in ipairs(members) do
     local row = read(key_of(m), {'lease_expires_at', 'heartbeat_at', 'attempt_started_at'})
     local lease = tonumber(row.lease_expires_at or '')
-    if lease and is_old(lease, tonumber(row.heartbeat_at or row.attempt_started_at or '')) then
+    local beat = tonumber(row.heartbeat_at or row.attempt_started_at or '')
+    if lease and is_old(lease, beat) then
       call('HSET', key_of(m), 'lease_expires_at', int(lease + SHIFT))
+      if beat then call('HSET', key_of(m), 'heartbeat_at', int(beat + SHIFT)) end
       call('ZADD', set, int(lease + SHIFT), m)
       moved = moved + 1
     end
