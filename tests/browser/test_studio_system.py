@@ -13,7 +13,6 @@ from callsheet.kernel.job import Status
 from callsheet.objects import Credentials, HeldCredentials
 from callsheet.objects.s3 import S3Objects
 from callsheet.objects.s3_wire import Bucket
-from callsheet.outbox import Endpoints
 from callsheet.outbox.health import Destination, Health
 from tests.http.dead import dead
 from tests.http.live import Live
@@ -28,7 +27,7 @@ KEPT = {"housekeeping": True}  # operations on many dead letters are worked off 
 @pytest.fixture
 async def live(tmp_path: Path) -> AsyncIterator[Live]:
     async with studio_server(tmp_path) as live:
-        live.state.parts[Endpoints] = kit.endpoints(live.engine.store)
+        live.state.endpoints = kit.endpoints(live.engine.store)
         yield live
 
 
@@ -145,7 +144,8 @@ async def press_in_dialog(page: Page, name: str) -> None:
 
 
 async def test_deliveries_are_looked_into_and_sent_again(live: Live, browser: Browser) -> None:
-    endpoints: Endpoints = live.state.parts[Endpoints]
+    endpoints = live.state.endpoints
+    assert endpoints is not None
     async with Sink() as sink:
         sink.turns = [answer("410 Gone", f"go away {SCRIPT}".encode()), answer(), answer()]
         await endpoints.create("", sink.url, SCRIPT)

@@ -20,7 +20,7 @@ import pytest
 from callsheet import Callsheet
 from callsheet.cli.testkit.proxy import Asked, Fate, FaultProxy
 from callsheet.contracts.control_plane import routes
-from callsheet.contracts.control_plane.claims import Terms
+from callsheet.contracts.control_plane.claims import TERMS, Terms
 from callsheet.engine import Engine
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StoreError
@@ -225,7 +225,7 @@ async def test_an_end_after_the_lease_was_lost_is_refused_with_the_present_attem
 
 
 async def test_a_killed_worker_is_replaced_when_its_lease_runs_out(live: Live, start: Start, log: Path) -> None:
-    live.state.parts[Terms] = LONG
+    TERMS.put(live.state, LONG)
     job_id = await add(live.engine, "slow", arguments={"seconds": 1.0}, retry=NO_BACKOFF, max_attempts=5)
     start(live.url), start(live.url)
     held = await until(live.engine, job_id, lambda job: job.progress > 0)
@@ -241,7 +241,7 @@ async def test_a_job_that_kills_its_workers_ends_as_a_dead_letter_after_three(
     live: Live, start: Start, log: Path
 ) -> None:
     """A12: and the crew is there for other jobs."""
-    live.state.parts[Terms] = LONG
+    TERMS.put(live.state, LONG)
     poison = await add(live.engine, "poison", retry=NO_BACKOFF, max_attempts=3)
     start(live.url, "--processes", "2")
     for times in (1, 2, 3):
@@ -256,7 +256,7 @@ async def test_a_job_that_kills_its_workers_ends_as_a_dead_letter_after_three(
 
 
 async def test_the_clock_of_a_workers_machine_does_not_matter(live: Live, start: Start) -> None:
-    live.state.parts[Terms] = LONG
+    TERMS.put(live.state, LONG)
     jobs = {}
     for skew_s in (-300, 300):
         queue = f"skew{skew_s}"

@@ -322,7 +322,8 @@ async def test_a_batch_that_was_cut_off_is_done_again_and_counted_once(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(operations, "LEASE_MS", 600_000)
-    await live.state.parts[Operations].__aexit__(None, None, None)  # the server's own: here others do the work
+    assert live.state.operations is not None
+    await live.state.operations.__aexit__(None, None, None)  # the server's own: here others do the work
     job_ids = [await dead(live) for _ in range(4)]
     answer = await live.client.post("/v1/dead-letters/replay")
     replay = operations.ACTIONS["replay"]
@@ -349,7 +350,8 @@ async def test_a_batch_that_was_cut_off_is_done_again_and_counted_once(
 
 
 async def test_an_operation_goes_on_after_a_clock_that_was_ahead(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    await live.state.parts[Operations].__aexit__(None, None, None)
+    assert live.state.operations is not None
+    await live.state.operations.__aexit__(None, None, None)
     data, now = await dead(live), await live.engine.store.now()
     with monkeypatch.context() as ahead:
         ahead.setattr(live.engine.store, "now", _later(now + 6 * 3_600_000))

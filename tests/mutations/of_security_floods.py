@@ -56,7 +56,7 @@ SECURITY_FLOODS = [
         "sqlite",
         "operations that begin at once are counted one after the other",
         "api/dead_letters.py",
-        "async with state.parts.setdefault(_Line, _Line()):",
+        "async with START_LOCK.of(state):",
         "async with _Line():",
         OPERATIONS,
     ),

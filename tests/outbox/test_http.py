@@ -26,13 +26,14 @@ HOOK = {"url": "https://hooks.example.org/x"}
 @pytest.fixture
 async def live() -> AsyncIterator[Live]:
     async with serving(stores.fresh_url("sqlite"), routers=ROUTERS) as live:
-        live.state.parts[Endpoints] = Endpoints(live.engine.store, kit.sealer(), Rules())
+        live.state.endpoints = Endpoints(live.engine.store, kit.sealer(), Rules())
         yield live
 
 
 def endpoints(live: Live) -> Endpoints:
     """The same endpoints, which may go to loopback."""
-    endpoint_registry: Endpoints = live.state.parts[Endpoints]
+    endpoint_registry = live.state.endpoints
+    assert endpoint_registry is not None
     endpoint_registry.rules = RULES
     return endpoint_registry
 
@@ -83,7 +84,7 @@ async def test_a_server_without_keys_says_what_to_set() -> None:
 
     async with serving(stores.fresh_url("sqlite"), routers=ROUTERS) as live:
         problem(await live.client.post("/v1/webhooks/endpoints", json=HOOK), 503, "webhooks_off")
-        live.state.parts[Endpoints] = Endpoints(live.engine.store, sealer_from({}))
+        live.state.endpoints = Endpoints(live.engine.store, sealer_from({}))
         details = problem(await live.client.post("/v1/webhooks/endpoints", json=HOOK), 503, "no_keyring")
         assert "CALLSHEET_KEYS_FILE" in details["detail"]
 
@@ -205,7 +206,8 @@ async def test_every_route_asks_for_a_key_and_a_scope(live: Live) -> None:
 
 
 async def test_of_two_changes_at_once_one_is_told_to_try_again(live: Live) -> None:
-    endpoint_registry: Endpoints = live.state.parts[Endpoints]
+    endpoint_registry = live.state.endpoints
+    assert endpoint_registry is not None
     endpoint, _ = await endpoint_registry.create("acme", HOOK["url"])
     await endpoint_registry.change(endpoint.endpoint_id, "acme", description="first")
     with pytest.raises(DocumentConflict):

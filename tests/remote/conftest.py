@@ -10,7 +10,7 @@ import pytest
 from callsheet import Callsheet
 from callsheet.api import workers
 from callsheet.contracts.control_plane import enrolment, routes
-from callsheet.contracts.control_plane.claims import Terms
+from callsheet.contracts.control_plane.claims import TERMS, Terms
 from callsheet.kernel.job import Job, Status
 from callsheet.worker.remote import RemoteOptions, RemoteWorker
 from tests import stores
@@ -61,12 +61,12 @@ def working(live: Live, app: Callsheet, token: str) -> Working:
 
 def shorten(live: Live, lease_s: float = 1.5) -> None:
     """Leases that run out while a test looks on."""
-    live.state.parts[Terms] = Terms(lease_s, lease_s / 3, lease_s)
+    TERMS.put(live.state, Terms(lease_s, lease_s / 3, lease_s))
 
 
 def beat_often(live: Live) -> None:
     """Beats that come soon, of leases that no busy machine loses."""
-    live.state.parts[Terms] = Terms(600.0, 0.5, 600.0)
+    TERMS.put(live.state, Terms(600.0, 0.5, 600.0))
 
 
 async def add(live: Live, app: Callsheet, name: str, /, **arguments: Any) -> str:

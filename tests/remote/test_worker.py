@@ -15,7 +15,7 @@ import pytest
 
 from callsheet import Callsheet, Context, Fatal, Retry, Snooze
 from callsheet.cli.testkit.proxy import Fate, FaultProxy, problem
-from callsheet.contracts.control_plane.claims import Terms
+from callsheet.contracts.control_plane.claims import TERMS, Terms
 from callsheet.contracts.control_plane.waiting import Waiting
 from callsheet.kernel import commands, handing_on
 from callsheet.kernel.job import NewJob, Status
@@ -161,7 +161,7 @@ async def test_a_cancel_stops_work_within_a_second(
     live: Live, app: Callsheet, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A10: a heartbeat waits at the server, and is told at once; all its limits, and the next one, are hours away."""
-    live.state.parts[Terms] = Terms(7200.0, 3600.0, 7200.0)
+    TERMS.put(live.state, Terms(7200.0, 3600.0, 7200.0))
     monkeypatch.setattr(caller, "SLACK_S", 3600.0)
     news, waits = Waiting.news, asyncio.Event()
 

@@ -15,6 +15,7 @@ import pytest
 
 from callsheet.app.sealing import VaultSealer
 from callsheet.contracts.control_plane import fan_outs, moves, waiting
+from callsheet.contracts.control_plane.claims import WAITING
 from callsheet.engine import operations
 from callsheet.http import limits
 from callsheet.http.limits import WEEK_S, WorkerNames
@@ -207,7 +208,7 @@ async def test_so_many_claims_and_heartbeats_of_a_tenants_workers_wait(
         await parked(live, 4)
         (claim,) = await held(live, mine[0], 1)
         lease = [{"job_id": claim["job_id"], "lease_token": claim["lease_token"]}]
-        place = live.state.parts[waiting.Waiting]
+        place = WAITING.of(live.state)
         for count in (1, 2):
             waits.append(asyncio.create_task(mine[0].send("heartbeats", leases=lease, wait_ms=25_000)))
             await until(functools.partial(_has_beats, place, count))

@@ -100,7 +100,7 @@ async def test_no_answer_names_the_file_of_the_keys(
             assert (of_error(excinfo.value).code, str(path) in of_error(excinfo.value).detail) == ("error", False)
             assert str(path) in str(excinfo.value), "an operator reads which file it is"
             return
-        live.state.parts[Endpoints] = Endpoints(live.engine.store, sealer_from(environ))
+        live.state.endpoints = Endpoints(live.engine.store, sealer_from(environ))
         with caplog.at_level(logging.WARNING, "callsheet.http"):
             response = await live.client.post("/v1/webhooks/endpoints", json=HOOK)
         details = problem(response, 503, "no_keyring")

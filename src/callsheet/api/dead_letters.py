@@ -17,14 +17,14 @@ from starlette.responses import Response
 from callsheet.engine import Engine, dead_letters, operations
 from callsheet.engine.dead_letters import Wanted
 from callsheet.engine.ids import new_id
-from callsheet.engine.operations import Operation, Operations
+from callsheet.engine.operations import Operation
 from callsheet.http import idempotency, problems
 from callsheet.http.audit import act
 from callsheet.http.json_bodies import JsonAnswer, documented, parsed, read
 from callsheet.http.keys import Principal
 from callsheet.http.parameters import ALWAYS, CURSOR, LATEST_MS, NO_NUL, JobId, Moment, Reader, Writer
 from callsheet.http.problems import Problem
-from callsheet.http.state import ServerState, state_of
+from callsheet.http.state import PerServer, ServerState, state_of
 from callsheet.kernel.errors import IllegalMove, JobNotFound
 from callsheet.kernel.job import Job
 from callsheet.kernel.wire import event_id
@@ -181,6 +181,7 @@ BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "bad_re
 _KEYED = uuid.UUID("3f6c1d07-54f4-4d6b-9d5a-6f4f6e9c2f11")
 F = TypeVar("F", bound=Filter)
 WAIT_S = 5
+START_LOCK = PerServer(lambda _: asyncio.Lock())
 router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
 
 
@@ -314,19 +315,15 @@ async def _begin(request: Request, who: Principal, operation: Operation, asked: 
     same = hashlib.sha256(f"{operation.action} {asked.model_dump_json()}".encode()).hexdigest()
     operation_id = new_id() if key is None else str(uuid.uuid5(_KEYED, f"{who.requester_id}\0{key}"))
     named = operation._replace(operation_id=operation_id, request_hash=same, actor=who.key_id)
-    async with state.parts.setdefault(_Line, _Line()):  # each operation is counted before the next one starts
+    async with START_LOCK.of(state):  # each operation is counted before the next one starts
         await _check_open(state, who, operation_id)
         begun = await operations.begin(state.engine.store, named)
-    if (part := state.parts.get(Operations)) is not None:
-        part.wake()
+    if state.operations is not None:
+        state.operations.wake()
     _audit(operation.action, who, operation_id=begun.operation_id)
     await act(request, operations.ACT_OF[operation.action], target=begun.operation_id, many=True)
     headers = {"Location": f"/v1/operations/{begun.operation_id}"}
     return JsonAnswer(operation_body(begun), 202, headers)
-
-
-class _Line(asyncio.Lock):
-    """A lock that lets a process start one operation at a time."""
 
 
 async def _check_open(state: ServerState, who: Principal, operation_id: str) -> None:

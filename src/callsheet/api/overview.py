@@ -15,7 +15,7 @@ from starlette.requests import Request
 from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.parameters import ALWAYS, Moment, Reader
-from callsheet.http.state import ServerState, state_of
+from callsheet.http.state import PerServer, ServerState, state_of
 from callsheet.kernel.job import HoldReason, Job, Status
 from callsheet.kernel.workers import name_of
 from callsheet.store.protocol import Backlog, JobQuery, WorkerLoad
@@ -108,7 +108,7 @@ async def overview(request: Request, who: Reader) -> JsonAnswer:
     """Read queues with the age of their oldest job, ended jobs by time and kind, dead letters, and workers' loads."""
     state, mine = state_of(request), who.sees
     store = state.engine.store
-    sights: _Sights = state.parts.setdefault(_Sights, _Sights(state))
+    sights = SIGHTS.of(state)
     window, queues, dead, loads = await asyncio.gather(
         sights.throughput.window(mine), sights.queues(mine), sights.dead_letters(mine), store.worker_loads(mine)
     )
@@ -163,6 +163,9 @@ class _Sights:
         """Return the backlog of one requester, counted from its open jobs."""
         page = await self._engine.find(JobQuery(requester_id, OPEN, limit=LOOK))
         return _Queues(_backlog(page.jobs, await self._engine.store.now()), page.cursor is not None)
+
+
+SIGHTS = PerServer(_Sights)
 
 
 def _keep(kept: dict[str | None, tuple[float, T]], name: str | None, found: T) -> tuple[float, T]:

@@ -260,10 +260,10 @@ async def new_secret(request: Request, who: Writer) -> JsonAnswer:
 
 
 def _endpoints(request: Request) -> Endpoints:
-    found: Endpoints | None = state_of(request).parts.get(Endpoints)
-    if found is None:
+    endpoints = state_of(request).endpoints
+    if endpoints is None:
         raise Problem("webhooks_off", "this server keeps no webhook endpoints; ask its operator for --webhooks on")
-    return found
+    return endpoints
 
 
 async def _act(request: Request, what: str, endpoint: Endpoint) -> None:

@@ -177,8 +177,12 @@ async def host(engine: Engine, flags: Flags, worker: Worker | None = None, kept:
     """Serve until a signal; then the server goes first, and the worker drains."""
     engine.fair_queues = frozenset(flags.fair_queues or ())
     outgoing = Outgoing.of(engine, flags)
-    parts = (outgoing.endpoints, StorageRules(storage_rules(flags)))
-    options = flags.options()._replace(objects=kept.objects, catalog=kept.catalog, parts=parts)
+    options = flags.options()._replace(
+        objects=kept.objects,
+        catalog=kept.catalog,
+        endpoints=outgoing.endpoints,
+        storage_rules=StorageRules(storage_rules(flags)),
+    )
     app = create_app(engine, ROUTERS, options, version=__version__)
     server = Server(app, [kept.sock or listening(flags)])
     server.capture_signals = contextlib.nullcontext  # type: ignore[method-assign, assignment] # signals are ours

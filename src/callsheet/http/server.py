@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from callsheet.catalog.protocol import Catalog
+    from callsheet.outbox import Endpoints
+    from callsheet.outbox.guard import StorageRules
 
 log = logging.getLogger("callsheet.http")
 # Routes that need no API key.
@@ -45,8 +47,8 @@ class ServerOptions(NamedTuple):
     """The configuration of a server. `auth` False treats every client as an admin: use it only on a local machine.
 
     `opens` False: the engine is already open, and its owner closes it. `objects` are open, too; without `objects` and
-    `objects_url` the server has no object storage. `catalog` is the open catalogue of videos. `parts` are shared
-    objects that routes look up by type.
+    `objects_url` the server has no object storage. `catalog` is the open catalogue of videos. `endpoints` are
+    the webhook endpoints, None without webhooks; `storage_rules` say which storages requests may name.
     """
 
     api_key: str = ""
@@ -59,7 +61,8 @@ class ServerOptions(NamedTuple):
     objects_url: str = ""
     objects: Objects | None = None
     catalog: Catalog | None = None
-    parts: tuple[Any, ...] = ()
+    endpoints: Endpoints | None = None
+    storage_rules: StorageRules | None = None
     audit_days: int = 400
     edge: EdgeRules = EdgeRules()
 
@@ -85,7 +88,7 @@ def create_app(
             keys = ApiKeys(engine.store, bootstrap=chosen.api_key) if chosen.auth else None
             app.state.server_state = state = ServerState(engine, keys, chosen.limits, chosen.job_ttl_s)
             state.proxies = edge.proxies
-            state.parts |= {type(part): part for part in chosen.parts}
+            state.endpoints, state.storage_rules = chosen.endpoints, chosen.storage_rules
             state.objects = chosen.objects
             state.catalog = chosen.catalog
             if state.objects is None and chosen.objects_url:
@@ -95,7 +98,7 @@ def create_app(
             with contextlib.suppress(StoreError):
                 await state.quotas.publish()
             if chosen.housekeeping:
-                state.parts[Operations] = await stack.enter_async_context(Operations(engine, state.quotas))
+                state.operations = await stack.enter_async_context(Operations(engine, state.quotas))
                 if state.objects is not None:
                     await stack.enter_async_context(FileMaintenance(state, state.objects))
             stack.push_async_callback(state.audit.close)

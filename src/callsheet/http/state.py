@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from callsheet.engine.depths import Depths
 from callsheet.engine.quotas import Quotas
@@ -12,7 +12,7 @@ from callsheet.engine.quotas import Quotas
 from .audit import Audit
 from .batcher import EnqueueBatcher
 from .buckets import RecentCache
-from .limits import FailedSignIns, Limits, Rates, Streams
+from .limits import FailedSignIns, Limits, Rates, Streams, WorkerNames
 from .proxies import NOBODY
 from .sessions import Sessions
 from .worker_registry import WorkerRegistry
@@ -22,10 +22,16 @@ if TYPE_CHECKING:
 
     from callsheet.catalog.protocol import Catalog
     from callsheet.engine import Engine
+    from callsheet.engine.operations import Operations
     from callsheet.objects import Objects
+    from callsheet.outbox import Endpoints
+    from callsheet.outbox.guard import StorageRules
 
     from .keys import ApiKeys, Principal
     from .sse import EventStream
+
+
+T = TypeVar("T")
 
 
 class ServerState:
@@ -51,7 +57,11 @@ class ServerState:
         self.recount_times: RecentCache[float] = RecentCache()  # when the stored files of tenants were last counted
         self.open: set[EventStream] = set()
         self.depths = Depths(lambda: engine)
-        self.parts: dict[type[Any], Any] = {}  # state that contracts share within the process, by type
+        self.operations: Operations | None = None  # the runner of bulk operations, None if other processes run them
+        self.endpoints: Endpoints | None = None  # webhook endpoints, None if this server has no webhooks
+        self.storage_rules: StorageRules | None = None  # which storages requests may name; None: the webhooks' rules
+        self.worker_names = WorkerNames()
+        self.slots: dict[object, object] = {}  # values of `PerServer`
         self.on_stop: list[Callable[[], None]] = []
         self.stopping = asyncio.Event()
         # cached validity of stream readers, see `sse.py`
@@ -81,6 +91,27 @@ class ServerState:
             let_go()
         for stream in list(self.open):
             stream.end()
+
+
+class PerServer(Generic[T]):
+    """A typed slot for what the routes of one module share: a value per server process, created on first use."""
+
+    def __init__(self, create: Callable[[ServerState], T]) -> None:
+        self._create = create
+
+    def of(self, state: ServerState) -> T:
+        """Return the server's value, created if the slot is empty."""
+        if self not in state.slots:
+            state.slots[self] = self._create(state)
+        return cast("T", state.slots[self])
+
+    def get(self, state: ServerState) -> T | None:
+        """Return the server's value, None if the slot is empty."""
+        return cast("T | None", state.slots.get(self))
+
+    def put(self, state: ServerState, value: T) -> None:
+        """Fill the server's slot."""
+        state.slots[self] = value
 
 
 def state_of(request: Request) -> ServerState:

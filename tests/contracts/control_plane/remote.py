@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx2
 
-from callsheet.contracts.control_plane.waiting import Waiting
+from callsheet.contracts.control_plane.claims import WAITING
 from tests.http.live import Live
 from tests.store_driver import new_job
 
@@ -50,5 +50,5 @@ async def add(live: Live, **fields: Any) -> str:
 
 
 async def parked(live: Live, count: int) -> None:
-    while (result := live.state.parts.get(Waiting)) is None or result.parked < count:
+    while (result := WAITING.get(live.state)) is None or result.parked < count:
         await asyncio.sleep(0.005)

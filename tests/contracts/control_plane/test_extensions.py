@@ -12,6 +12,7 @@ import pytest
 
 from callsheet.contracts.control_plane import files, logs, refusals, routes
 from callsheet.contracts.control_plane import waiting as waiting_module
+from callsheet.contracts.control_plane.claims import WAITING
 from callsheet.contracts.control_plane.waiting import Waiting, Wish
 from callsheet.engine import Housekeeping
 from callsheet.engine.lanes import lane_name
@@ -152,7 +153,7 @@ async def test_a_waiting_heartbeat_hears_of_a_cancellation_at_once(
     await add(live)
     claim = await worker.claim()
     waiting = asyncio.create_task(worker.say("heartbeat", claim, wait_ms=20_000))
-    while not (result := live.state.parts.get(Waiting)) or not result._beats:
+    while not (result := WAITING.get(live.state)) or not result._beats:
         await asyncio.sleep(0.005)
     assert not waiting.done()
     await live.engine.cancel(claim["job_id"], "enough")

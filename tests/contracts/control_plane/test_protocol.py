@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from callsheet.contracts.control_plane import claims, routes, waiting
+from callsheet.contracts.control_plane.claims import WAITING
 from callsheet.kernel import commands
 from callsheet.kernel.job import Outcome, Status
 from callsheet.kernel.retry import JobError
@@ -220,7 +221,7 @@ async def test_many_who_wait_for_one_job_make_few_claims(live: Live, monkeypatch
     # 60 if each asked; beside Redis a message and a hint tell of the same job, and may come apart
     assert claims <= (3 if live.engine.transport is None else 10)
     while not all(waiter.done() for waiter in waiters):  # one that just asks parks once more
-        live.state.parts[waiting.Waiting].let_go()
+        WAITING.of(live.state).let_go()
         await asyncio.sleep(0.005)
     assert sum(answer["claimed"] for answer in await asyncio.gather(*waiters)) == 1
 

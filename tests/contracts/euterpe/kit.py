@@ -149,7 +149,7 @@ async def running(
         app,
     ):
         endpoints = Endpoints(live.engine.store, sealer_from(os.environ), RULES)
-        live.state.parts[Endpoints] = endpoints
+        live.state.endpoints = endpoints
         _, secret = await endpoints.new_own_secret(TENANT)
         client = await live.key(TENANT)
         stack = Stack(live, client, sink, endpoints, Receiver([secret]), folder / "work", app)

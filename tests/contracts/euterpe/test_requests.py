@@ -13,12 +13,12 @@ import pytest
 from callsheet.contracts.euterpe import routes
 from callsheet.contracts.euterpe.ids import ids_of
 from callsheet.contracts.euterpe.places import source_of
+from callsheet.contracts.euterpe.routes import VAULT
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.retry import JobError
 from callsheet.net.guard import StorageRules
 from callsheet.store.protocol import ClaimRequest
-from callsheet.vault import Vault
 from tests import stores
 from tests.contracts.euterpe.kit import MP3, TENANT, Stack, running
 from tests.http.live import serving
@@ -339,7 +339,7 @@ def test_a_host_that_is_none_is_refused_at_the_door(url: str) -> None:
 
 
 async def test_newer_credentials_lead_only_where_sources_may_be(stack: Stack) -> None:
-    stack.live.state.parts[StorageRules] = StorageRules(RULES._replace(any_port=False, ports=frozenset({9})))
+    stack.live.state.storage_rules = StorageRules(RULES._replace(any_port=False, ports=frozenset({9})))
     try:
         job_id = await stack.post({**OWN, "source": "http://127.0.0.1:9/a?token=1"})
         where = f"/transcode/{job_id}/credentials"
@@ -348,7 +348,7 @@ async def test_newer_credentials_lead_only_where_sources_may_be(stack: Stack) ->
         assert refusal.json()["errors"][0]["where"] == "source_url"
         assert (await stack.client.put(where, json={"source_url": "http://127.0.0.1:9/a?token=2"})).status_code == 200
     finally:
-        del stack.live.state.parts[StorageRules]
+        stack.live.state.storage_rules = None
 
 
 async def test_every_refusal_of_a_field_names_it(stack: Stack) -> None:
@@ -386,7 +386,7 @@ async def test_callbacks_need_a_secret_first(stack: Stack) -> None:
 async def test_without_a_keyring_credentials_are_refused_and_other_jobs_taken(
     stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stack.live.state.parts.pop(Vault, None)
+    stack.live.state.slots.pop(VAULT, None)
     monkeypatch.delenv("CALLSHEET_KEYS")
     response = await stack.client.post("/transcode", json=FROM_S3)
     assert (response.status_code, response.json()["code"]) == (503, "no_keyring")

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from callsheet.cli.failures import WrongInput
-from callsheet.contracts.control_plane import enrolment, routes
+from callsheet.contracts.control_plane import claims, enrolment, routes
 from callsheet.contracts.control_plane.claims import Terms
 from callsheet.engine import Engine
 from callsheet.engine.ids import new_id
@@ -147,7 +147,7 @@ async def _serving(engine: Engine, terms: Terms) -> AsyncIterator[str]:
         if running.done():
             running.result()
         await asyncio.sleep(LOOK_S)
-    app.state.server_state.parts[Terms] = terms
+    claims.TERMS.put(app.state.server_state, terms)
     host, port = server.address
     try:
         yield f"http://{host}:{port}"

@@ -11,13 +11,13 @@ import random
 import time
 from typing import TYPE_CHECKING
 
+from callsheet.http.state import PerServer, ServerState
 from callsheet.kernel.errors import CallsheetError, JobNotFound
 
 from .folders import ORPHAN_S, Folders
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
-    from callsheet.http.state import ServerState
 
 log = logging.getLogger("callsheet.cleanup")
 FIRST_SWEEP_S, SWEEP_S = 60.0, 24 * 3600.0
@@ -88,9 +88,14 @@ class Cleanup:
 
 def cleanup_of(state: ServerState) -> Cleanup:
     """Return the cleanup of this server process, started on first use and stopped with the process."""
-    found: Cleanup | None = state.parts.get(Cleanup)
-    if found is None:
-        found = state.parts[Cleanup] = Cleanup(state.engine)
-        state.on_stop.append(found.stop)
-        found.start()
-    return found
+    return CLEANUP.of(state)
+
+
+def _start(state: ServerState) -> Cleanup:
+    cleanup = Cleanup(state.engine)
+    state.on_stop.append(cleanup.stop)
+    cleanup.start()
+    return cleanup
+
+
+CLEANUP = PerServer(_start)

@@ -19,7 +19,7 @@ from callsheet.http.json_bodies import JsonAnswer, documented, json_text, read
 from callsheet.http.parameters import ALWAYS, CURSOR, JobId, Reader, Writer
 from callsheet.http.problems import Problem
 from callsheet.http.sse import frame
-from callsheet.http.state import ServerState, state_of
+from callsheet.http.state import PerServer, ServerState, state_of
 from callsheet.http.tickets import LastEventId, TicketQuery, ticket_of, who_follows
 from callsheet.kernel.errors import IllegalMove, InvalidInput
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
@@ -283,9 +283,12 @@ class _Open(dict[tuple[str, str, str], LiveStream]):
     """The newest stream of each key, job and window."""
 
 
+_OPEN = PerServer(lambda _: _Open())
+
+
 def _replace_older(state: ServerState, name: tuple[str, str, str], stream: LiveStream) -> None:
     """Register the stream as the only connection of its key, job and window, and end the older stream."""
-    streams: _Open = state.parts.setdefault(_Open, _Open())
+    streams = _OPEN.of(state)
     older = streams.get(name)
     if older is not None:
         older.end()

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from starlette.requests import Request
 
 from callsheet.http.auth import check
-from callsheet.http.limits import WorkerNames
 from callsheet.http.problems import Problem
 from callsheet.http.state import ServerState
 from callsheet.kernel.lane import is_lane_of_another, lane_of
@@ -106,8 +105,7 @@ async def seen(
     if worker.enrolled:
         await state.workers.seen(worker.worker_id, labels, version, running)
         return
-    names: WorkerNames = state.parts.setdefault(WorkerNames, WorkerNames())
-    if not all(names.has_room(tenant, worker.worker_id) for tenant in worker.tenants or ()):
+    if not all(state.worker_names.has_room(tenant, worker.worker_id) for tenant in worker.tenants or ()):
         return
     if not await state.workers.is_enrolled(worker.worker_id):
         await state.workers.seen(worker.worker_id, labels, version, running)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from callsheet.engine.beats import REMOTE_BEAT_S, remote_silence_ms
 from callsheet.engine.lanes import lane_of
-from callsheet.http.state import ServerState
+from callsheet.http.state import PerServer, ServerState
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
@@ -88,7 +88,7 @@ class Claimer:
         """Return the claim's answer. If the worker hung up and cannot repeat the claim, release its jobs."""
         token = await self._token()
         owner = leases.owner(self._worker.worker_id, token)
-        turns: Turns = self._state.parts.setdefault(Turns, Turns())
+        turns = TURNS.of(self._state)
         self._turn = turns.setdefault(owner, self._turn)
         self._turn.last = self
         try:
@@ -204,24 +204,28 @@ def _job(job: Job, token: str, message: tuple[str, str]) -> dict[str, Any]:
     }
 
 
+def _create_waiting(state: ServerState) -> Waiting:
+    waiting = Waiting(state.engine)
+    state.on_stop.append(waiting.let_go)
+    return waiting
+
+
+TERMS = PerServer(lambda _: Terms(LEASE_S, BEAT_S, PROVISIONAL_S))
+WAITING = PerServer(_create_waiting)
+TOKENS = PerServer(lambda state: leases.Tokens(state.engine.store, state.engine.sealer))
+TURNS = PerServer(lambda _: Turns())
+
+
 def terms_of(state: ServerState) -> Terms:
-    """Return this process's terms: the ones in the site's parts, which test kits set, else this module's constants."""
-    found: Terms | None = state.parts.get(Terms)
-    return found or Terms(LEASE_S, BEAT_S, PROVISIONAL_S)
+    """Return this process's terms: those that a test kit put there, else this module's constants."""
+    return TERMS.get(state) or Terms(LEASE_S, BEAT_S, PROVISIONAL_S)
 
 
 def waiting_of(state: ServerState) -> Waiting:
     """Return this process's parked requests, created on first use and cancelled when the process stops."""
-    found = state.parts.get(Waiting)
-    if found is None:
-        found = state.parts[Waiting] = Waiting(state.engine)
-        state.on_stop.append(found.let_go)
-    waiting: Waiting = found
-    return waiting
+    return WAITING.of(state)
 
 
 def tokens_of(state: ServerState) -> leases.Tokens:
     """Return this process's token maker, created on first use."""
-    made = leases.Tokens(state.engine.store, state.engine.sealer)
-    found: leases.Tokens = state.parts.setdefault(leases.Tokens, made)
-    return found
+    return TOKENS.of(state)

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
 from callsheet.engine.stored import refused
+from callsheet.http.state import PerServer, ServerState
 
 if TYPE_CHECKING:
     from callsheet.engine.quotas import Quotas
-    from callsheet.http.state import ServerState
 
     from .binding import Holder
 
@@ -47,13 +47,16 @@ class Lines(WeakValueDictionary[str, asyncio.Lock]):
     """One lock per tenant whose workers are creating follow-up jobs in this process."""
 
 
+LINES = PerServer(lambda _: Lines())
+
+
 @contextlib.asynccontextmanager
 async def places_of(state: ServerState, worker: Holder, tenants: Iterable[str]) -> AsyncIterator[Places]:
     """Lock the tenants and yield their remaining quotas; workers of all tenants are an operator's and have no limit."""
     if worker.tenants is None:
         yield Places(None)
         return
-    lines: Lines = state.parts.setdefault(Lines, Lines())
+    lines = LINES.of(state)
     async with contextlib.AsyncExitStack() as stack:
         for tenant in sorted(set(tenants)):  # in order, so that no two wait for each other
             await stack.enter_async_context(lines.setdefault(tenant, asyncio.Lock()))

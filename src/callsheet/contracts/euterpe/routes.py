@@ -18,13 +18,13 @@ from callsheet.http.keys import Principal
 from callsheet.http.object_access import objects_owned_by
 from callsheet.http.problems import Problem
 from callsheet.http.routing import RawRoute
-from callsheet.http.state import ServerState, state_of
+from callsheet.http.state import PerServer, ServerState, state_of
 from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.contracts.euterpe import error_for_clients
 from callsheet.kernel.errors import JobNotFound
 from callsheet.kernel.job import Idempotency, Job, NewJob, Status
 from callsheet.kernel.wire import decode, encode
-from callsheet.net.guard import InvalidTarget, Rules, StorageRules
+from callsheet.net.guard import InvalidTarget, Rules
 from callsheet.net.guard import target_of as guarded
 from callsheet.objects.folders import outputs_of
 from callsheet.outbox import Endpoints
@@ -53,6 +53,8 @@ KEY_HEADER = {
 }
 router = APIRouter(tags=["transcode"])
 direct = APIRouter(tags=["transcode"], route_class=RawRoute)
+VAULT = PerServer(lambda state: Vault(state.engine.store, keyring_from(os.environ)))
+JOB_IDS: PerServer[JobIds | None] = PerServer(lambda _: None)
 
 
 @direct.post(
@@ -244,15 +246,14 @@ async def _check_urls(state: ServerState, asked: TranscodeRequest, requester_id:
 
 def _check_place(state: ServerState, field: str, url: str, what: str) -> None:
     """Raise Problem for a forbidden storage or source URL; without StorageRules, the webhook rules apply."""
-    own: StorageRules | None = state.parts.get(StorageRules)
+    own = state.storage_rules
     _check_url(field, url, own.rules if own is not None else _endpoints(state).rules, what, OPENED_BY)
 
 
 def _endpoints(state: ServerState) -> Endpoints:
-    found: Endpoints | None = state.parts.get(Endpoints)
-    if found is None:
+    if state.endpoints is None:
         raise Problem("webhooks_off", "this server calls nobody; leave out all URLs, or ask its operator for webhooks")
-    return found
+    return state.endpoints
 
 
 def _check_url(field: str, url: str, rules: Rules, what: str, advice: str = "") -> None:
@@ -275,18 +276,15 @@ def _same(request: Request, asked: TranscodeRequest) -> str:
 
 def _vault(state: ServerState) -> Vault:
     """Return the process's vault, created on first use; raises NoKeyring."""
-    found: Vault | None = state.parts.get(Vault)
-    if found is None:
-        found = state.parts[Vault] = Vault(state.engine.store, keyring_from(os.environ))
-    return found
+    return VAULT.of(state)
 
 
 async def _ids(state: ServerState) -> JobIds:
     """Return the process's id maker, created on first use."""
-    found: JobIds | None = state.parts.get(JobIds)
-    if found is None:
-        found = state.parts[JobIds] = await ids_of(state.engine.store, state.engine.sealer())
-    return found
+    if (ids := JOB_IDS.get(state)) is None:
+        ids = await ids_of(state.engine.store, state.engine.sealer())
+        JOB_IDS.put(state, ids)
+    return ids
 
 
 def _status_url(job_id: str) -> str:
