@@ -15,7 +15,7 @@ def enrolled(shop: Shop, token: str) -> Token:
     async def enroll(engine: Engine) -> Token:
         workers = WorkerRegistry(engine.store)
         result = await workers.enroll(token, "gpu1", labels=["[bold]"], version="1.0", protocol=2)
-        await workers.seen(result.worker.worker_id, ["[bold]"], "1.1", 4)
+        await workers.record_seen(result.worker.worker_id, ["[bold]"], "1.1", 4)
         return result
 
     return shop.ask(enroll)

@@ -8,7 +8,7 @@ from typing import Any
 import hypothesis.strategies as st
 from hypothesis import given, settings
 
-from callsheet.http.json_bodies import json_text, parsed
+from callsheet.http.json_bodies import json_text, parse_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -20,7 +20,7 @@ VALUES = st.recursive(
 def test_what_can_be_read_can_be_answered_with_at_any_depth() -> None:
     for depth in range(800, 1100):
         text = "[" * depth + "]" * depth
-        value = parsed(text)
+        value = parse_json(text)
         assert json_text({"jobs": [{"job": {"result": value}}]})
 
 
@@ -30,10 +30,10 @@ def test_a_value_comes_back_from_one_line_of_text(value: Any) -> None:
     text = json_text(value)
     assert len(text.splitlines()) <= 1
     assert json.loads(text.encode()) == value
-    assert parsed(text) == value
+    assert parse_json(text) == value
 
 
 @given(st.text())
 @settings(max_examples=100, deadline=None)
 def test_any_text_can_be_answered_with(text: str) -> None:
-    assert json.loads(json_text(parsed(text)).encode()) == parsed(text)
+    assert json.loads(json_text(parse_json(text)).encode()) == parse_json(text)

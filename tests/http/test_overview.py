@@ -95,7 +95,7 @@ async def test_a_key_without_the_scope_is_refused(live: Live) -> None:
 
 
 async def test_a_workers_sign_of_life_is_told_to_admins(live: Live) -> None:
-    await live.state.workers.seen("gpu-1", ("cuda",), "1.2", 3)
+    await live.state.workers.record_seen("gpu-1", ("cuda",), "1.2", 3)
     (worker,) = (await ask(live.client))["workers"]
     assert (worker["worker_id"], worker["running"], worker["labels"], worker["version"]) == (
         "gpu-1",

@@ -114,8 +114,8 @@ SECURITY_CLIENTS = [
     _guard(
         "a session that ended leaves its list",
         "http/sessions.py",
-        "lambda known: _without(known, session_id)",
-        "lambda known: known",
+        "lambda starts: _without(starts, session_id)",
+        "lambda starts: starts",
         f"{SESSIONS}::test_who_signs_out_makes_room_for_another -k sqlite",
     ),
     _guard(
@@ -135,7 +135,7 @@ SECURITY_CLIENTS = [
     _guard(
         "a complete upload is not open",
         "http/upload_records.py",
-        "            await state_of(request).quotas.add(kept.requester_id, 0, closed=1)\n",
+        "            await state_of(request).quotas.add(record.requester_id, 0, closed=1)\n",
         "",
         f"{QUOTAS}::test_open_uploads_are_counted_by_tenant_and_given_back -k sqlite",
     ),

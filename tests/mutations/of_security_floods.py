@@ -57,7 +57,7 @@ SECURITY_FLOODS = [
         "operations that begin at once are counted one after the other",
         "api/dead_letters.py",
         "async with START_LOCK.of(state):",
-        "async with _Line():",
+        "async with asyncio.Lock():",
         OPERATIONS,
     ),
     Guard(

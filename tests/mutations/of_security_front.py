@@ -99,7 +99,7 @@ FRONT = [
     _guard(
         "another origin changes nothing",
         "http/hosts.py",
-        'if self.guarded and scope["method"] not in SAFE and not is_own_page(_headers(scope), host):',
+        'if self.keyless and scope["method"] not in SAFE and not is_own_page(_headers(scope), host):',
         "if False:",
         f"{ORIGINS}::test_a_page_of_another_site_changes_nothing_without_keys",
     ),

@@ -119,8 +119,8 @@ OBJECTS = [
         "sqlite",
         "a completed upload refuses its url",
         "http/object_access.py",
-        """return bool(kept["status"] == "open" and""",
-        """return bool(kept["status"] and""",
+        """return bool(upload["status"] == "open" and""",
+        """return bool(upload["status"] and""",
         f"{ONCE}::test_a_completed_upload_is_sealed",
     ),
     Guard(
@@ -143,8 +143,8 @@ OBJECTS = [
         "sqlite",
         "a url without an upload writes no upload",
         "http/object_access.py",
-        'if not bound and key.partition("/")[0] not in SEALED:',
-        "if not bound:",
+        'if not binding and key.partition("/")[0] not in BOUND_FOLDERS:',
+        "if not binding:",
         f"{ONCE}::test_a_url_of_one_upload_writes_for_no_other",
     ),
     Guard(
@@ -159,8 +159,8 @@ OBJECTS = [
         "kernel",
         "an upload to an s3 is copied from where it came in",
         "http/upload_records.py",
-        "sign_put(kept.incoming_key, SIGNED_S",
-        "sign_put(kept.key, SIGNED_S",
+        "record.incoming_key, SIGNED_S",
+        "record.key, SIGNED_S",
         f"{ONCE}::test_a_storage_that_asks_nobody_is_written_to_in_vain",
     ),
     Guard(

@@ -69,8 +69,8 @@ STUDIO = [
     of_a_store(
         "signing out forgets the session",
         "http/sessions.py",
-        "await self._store.delete_document(KIND, session_id)\n        for told",
-        "for told",
+        "await self._store.delete_document(KIND, session_id)\n        for listener",
+        "for listener",
         f"{SESSIONS}signing_out_ends_it_for_whoever_has_the_cookie",
     ),
     of_a_store(

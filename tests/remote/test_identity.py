@@ -162,7 +162,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 async def forget(live: Live, worker_id: str) -> None:
     """Let the server know nothing of a worker any more."""
     assert await live.engine.store.delete_document("worker", worker_id[-10:])
-    live.state.workers._known.clear()  # what it believes for three seconds
+    live.state.workers._principals.clear()  # what it believes for three seconds
 
 
 async def test_a_worker_whose_file_is_gone_enrols_again(live: Live, app: Callsheet, tmp_path: Path) -> None:

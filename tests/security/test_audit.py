@@ -104,7 +104,7 @@ async def test_refusals_are_noted_once_and_then_counted(live: Live) -> None:
 async def test_a_flood_from_many_addresses_writes_a_bounded_number(live: Live) -> None:
     for n in range(1_000):
         scope = {"type": "http", "method": "GET", "headers": [], "client": (f"10.0.{n // 250}.{n % 250}", 1)}
-        live.state.audit.refused(Request(scope), Problem("unauthorized", ""))
+        live.state.audit.note_refusal(Request(scope), Problem("unauthorized", ""))
     await live.state.audit.flush(close=True)
     entries = (await live.engine.store.audit_find(AuditQuery(action="key.refused", limit=2_000))).entries
     assert len(entries) == MOST_WINDOWS + 2

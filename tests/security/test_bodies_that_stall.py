@@ -120,10 +120,10 @@ async def test_a_body_in_many_pieces_that_come_in_time_is_read(tmp_path: Path) -
 def test_the_meter_counts_pauses_and_the_whole() -> None:
     meter = Meter(Pace(idle_s=10, rate=100, grace_s=20))
     assert meter.patience_s(0) == 10
-    meter.waited(15)
+    meter.add_wait(15)
     assert meter.patience_s(0) == 5  # of the grace
     assert meter.patience_s(1000) == 10  # it has sent enough for ten seconds more
-    meter.waited(10)
+    meter.add_wait(10)
     assert meter.patience_s(0) == -5
     assert meter.patience_s(500) == 0
     assert Meter(Pace(10, 0)).patience_s(0) == 10

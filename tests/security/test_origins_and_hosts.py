@@ -95,13 +95,13 @@ async def test_names_of_this_machine_are_answered_to() -> None:
 
 @pytest.mark.parametrize("auth", [True, False])
 async def test_names_that_are_configured_are_answered_to(auth: bool) -> None:  # noqa: FBT001
-    edge = EdgeRules(hosts=Hosts.of(["jobs.example.org"], guarded=False))
+    edge = EdgeRules(hosts=Hosts.of(["jobs.example.org"], keyless=False))
     async with site(auth=auth, edge=edge) as (live, _):
         for host, status in (("jobs.example.org", 200), ("Jobs.Example.Org:443", 200), ("evil.example.org", 421)):
             assert (await live.client.get("/v1/jobs", headers={"Host": host})).status_code == status
             assert (await live.client.get("/healthz", headers={"Host": host})).status_code == 200
     with pytest.raises(InvalidInput, match="allowed-hosts"):
-        Hosts.of(["https://jobs.example.org/"], guarded=False)
+        Hosts.of(["https://jobs.example.org/"], keyless=False)
 
 
 async def test_a_request_names_its_host_once() -> None:
@@ -217,7 +217,7 @@ def test_an_address_that_waits_may_try_again() -> None:
     failed_sign_ins = FailedSignIns(lambda: now)
 
     def fails() -> str:
-        with pytest.raises(Problem) as excinfo, failed_sign_ins.counted("1.2.3.4", guessed=True):
+        with pytest.raises(Problem) as excinfo, failed_sign_ins.count_failures("1.2.3.4", is_guessable=True):
             raise Problem("unauthorized", "no")
         return excinfo.value.code
 

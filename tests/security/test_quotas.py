@@ -357,4 +357,4 @@ async def test_nobody_guesses_known_keys_out_of_memory(live: Live) -> None:
     keys._unknown._most = 10
     for n in range(50):
         assert await keys.principal(f"guess {n}") is None
-    assert (len(keys._unknown), len(keys._known)) == (10, 1)
+    assert (len(keys._unknown), len(keys._principals)) == (10, 1)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from callsheet.http import problems
-from callsheet.http.auth import allowed
+from callsheet.http.auth import requires
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.parameters import NO_NUL
@@ -21,7 +21,7 @@ from callsheet.store.audit import AuditQuery
 
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "quota_exceeded", "store_unavailable")
 LATEST_MS = 253_402_300_799_999
-Reader = Annotated[Principal, Depends(allowed("jobs:write"))]
+Reader = Annotated[Principal, Depends(requires("jobs:write"))]
 Moment = Annotated[int | None, Query(ge=0, le=LATEST_MS, description="Milliseconds since the epoch.")]
 router = APIRouter(prefix="/v1/audit", tags=["audit"])
 
@@ -68,14 +68,14 @@ async def list_acts(  # noqa: PLR0913, PLR0917 - each is a filter
     cursor: Annotated[str | None, Query(pattern=r"^[0-9]{1,15}-[0-9]{1,18}$", description="`next` of a page.")] = None,
 ) -> JsonAnswer:
     """List audit entries. Needs the scope jobs:write. A key without a tenant sees none, unless it is an operator's."""
-    if action is not None and action not in ACTIONS and not any(known.startswith(action) for known in FAMILIES):
+    if action is not None and action not in ACTIONS and not any(name.startswith(action) for name in FAMILIES):
         raise Problem("validation_failed", f"action: there is no {action[:64]!r}; see the actions in the guide")
     if who.sees is not None and (not who.requester_id or tenant not in (None, who.requester_id)):
         raise Problem("forbidden", "tenant: this key sees the audit log of its own tenant alone, if it has one")
-    wanted = tenant if who.sees is None else who.sees
+    requester_id = tenant if who.sees is None else who.sees
     state = state_of(request)
     await state.audit.flush()
-    page = await state.engine.store.audit_find(AuditQuery(wanted, action, actor, since, until, limit, cursor))
+    page = await state.engine.store.audit_find(AuditQuery(requester_id, action, actor, since, until, limit, cursor))
     bodies = [audit_body(entry, who) for entry in page.entries]
     if who.sees is not None and actor is not None:  # filtering by actor must not reveal a hidden operator
         bodies = [body for body in bodies if body["actor"] == actor]
@@ -90,16 +90,16 @@ FAMILIES = {f"{action.partition('.')[0]}." for action in ACTIONS}
 def audit_body(entry: AuditEntry, who: Principal | None = None) -> dict[str, Any]:
     """Return an audit entry as JSON, with operators hidden from tenants. `who` None: the reader is an operator."""
     details = json.loads(entry.details)
-    hidden = who is not None and who.sees is not None and details.get("operator")
+    hides_operator = who is not None and who.sees is not None and details.get("operator")
     return {
         "id": entry.entry_id,
         "at": entry.at,
         "tenant": entry.requester_id,
-        "actor": OPERATOR if hidden else entry.actor,
+        "actor": OPERATOR if hides_operator else entry.actor,
         "action": entry.action,
         "target": entry.target,
         "outcome": entry.outcome,
-        "address": "" if hidden else entry.address,
-        "request_id": "" if hidden else entry.request_id,
+        "address": "" if hides_operator else entry.address,
+        "request_id": "" if hides_operator else entry.request_id,
         "details": details,
     }

@@ -20,7 +20,7 @@ from callsheet.engine.ids import new_id
 from callsheet.engine.operations import Operation
 from callsheet.http import idempotency, problems
 from callsheet.http.audit import act
-from callsheet.http.json_bodies import JsonAnswer, documented, parsed, read
+from callsheet.http.json_bodies import JsonAnswer, parse_json, read, request_body
 from callsheet.http.keys import Principal
 from callsheet.http.parameters import ALWAYS, CURSOR, LATEST_MS, NO_NUL, JobId, Moment, Reader, Writer
 from callsheet.http.problems import Problem
@@ -40,10 +40,10 @@ def _ms(moment: Any) -> Any:
     """Convert an RFC 3339 time to milliseconds; other values are returned unchanged."""
     if not isinstance(moment, str) or moment.isdecimal():
         return moment
-    found = datetime.fromisoformat(moment)  # raises ValueError, which pydantic reports
-    if found.tzinfo is None:
+    instant = datetime.fromisoformat(moment)  # raises ValueError, which pydantic reports
+    if instant.tzinfo is None:
         raise ValueError("a moment has a time zone: 2030-01-31T08:00:00Z")
-    return round(found.timestamp() * 1000)
+    return round(instant.timestamp() * 1000)
 
 
 Time = Annotated[int, BeforeValidator(_ms, json_schema_input_type=int | str), Field(ge=0, le=LATEST_MS)]
@@ -68,7 +68,7 @@ class Filter(BaseModel):
     ended_from: Time | None = None
     ended_to: Time | None = None
 
-    def wanted(self, who: Principal) -> Wanted:
+    def query(self, who: Principal) -> Wanted:
         """Return the filter for the engine, limited to jobs that the principal may see."""
         times = {name: getattr(self, name) for name in Wanted._fields if name.endswith(("_from", "_to"))}
         return Wanted(who.sees, self.status, self.task, self.queue, self.contract, self.error_code, **times)
@@ -154,7 +154,7 @@ class Replayed(BaseModel):
 
 def dead_letter_body(job: Job) -> dict[str, Any]:
     """Return a dead letter as a JSON value."""
-    found = dead_letters.diagnose(job)
+    diagnosis = dead_letters.diagnose(job)
     return {
         "job_id": job.job_id,
         "task": job.kind,
@@ -162,9 +162,9 @@ def dead_letter_body(job: Job) -> dict[str, Any]:
         "contract": job.contract,
         "requester_id": job.requester_id,
         "status": job.status.value,
-        "error": parsed(job.error) if job.error else None,
-        "error_class": found.error_class,
-        "advice": found.advice,
+        "error": parse_json(job.error) if job.error else None,
+        "error_class": diagnosis.error_class,
+        "advice": diagnosis.advice,
         "attempts": job.attempt_count,
         "max_attempts": job.max_attempts,
         "lease_losses": job.lease_losses,
@@ -178,7 +178,7 @@ def dead_letter_body(job: Job) -> dict[str, Any]:
 
 log = logging.getLogger("callsheet.audit")
 BODY = ("validation_failed", "unsupported_media_type", "body_too_large", "bad_request", "idempotency_conflict")
-_KEYED = uuid.UUID("3f6c1d07-54f4-4d6b-9d5a-6f4f6e9c2f11")
+_KEY_NAMESPACE = uuid.UUID("3f6c1d07-54f4-4d6b-9d5a-6f4f6e9c2f11")
 F = TypeVar("F", bound=Filter)
 WAIT_S = 5
 START_LOCK = PerServer(lambda _: asyncio.Lock())
@@ -191,9 +191,11 @@ router = APIRouter(prefix="/v1/dead-letters", tags=["dead letters"])
     response_model=DeadLetterList,
     responses=problems.responses(*ALWAYS, "validation_failed"),
 )
-async def list_dead_letters(request: Request, who: Reader, asked: Annotated[PageFilter, Query()]) -> JsonAnswer:
+async def list_dead_letters(request: Request, who: Reader, page_filter: Annotated[PageFilter, Query()]) -> JsonAnswer:
     """List dead letters, newest first. Pages do not shift while new jobs arrive."""
-    page = await dead_letters.find(state_of(request).engine, asked.wanted(who), asked.limit, asked.cursor)
+    page = await dead_letters.find(
+        state_of(request).engine, page_filter.query(who), page_filter.limit, page_filter.cursor
+    )
     return JsonAnswer({"dead_letters": [dead_letter_body(job) for job in page.jobs], "next": page.cursor})
 
 
@@ -202,13 +204,13 @@ async def list_dead_letters(request: Request, who: Reader, asked: Annotated[Page
     status_code=202,
     summary="Replay many",
     response_model=OperationBody,
-    openapi_extra=documented(ReplayBody, required=False),
+    openapi_extra=request_body(ReplayBody, is_required=False),
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def replay_many(request: Request, who: Writer) -> Response:
     """Start an operation that replays dead letters. It continues after a crash; `Location` names its progress."""
-    asked = await _read(request, ReplayBody)
-    return await _begin(request, who, Operation("", "replay", asked.wanted(who), asked.rate, asked.limit), asked)
+    body = await _read(request, ReplayBody)
+    return await _begin(request, who, Operation("", "replay", body.query(who), body.rate, body.limit), body)
 
 
 @router.post(
@@ -216,15 +218,15 @@ async def replay_many(request: Request, who: Writer) -> Response:
     status_code=202,
     summary="Purge many",
     response_model=OperationBody,
-    openapi_extra=documented(PurgeBody, required=False),
+    openapi_extra=request_body(PurgeBody, is_required=False),
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def purge_many(request: Request, who: Writer) -> Response:
     """Start an operation that deletes dead letters with events and attempts. Without a filter, `all` is required."""
-    asked = await _read(request, PurgeBody)
-    if not asked.all and not asked.model_fields_set - {"all", "limit"}:
+    body = await _read(request, PurgeBody)
+    if not body.all and not body.model_fields_set - {"all", "limit"}:
         raise Problem("validation_failed", 'this would delete all dead letters: give a filter, or {"all": true}')
-    return await _begin(request, who, Operation("", "purge", asked.wanted(who), None, asked.limit), asked)
+    return await _begin(request, who, Operation("", "purge", body.query(who), None, body.limit), body)
 
 
 @router.get(
@@ -239,7 +241,7 @@ async def get_dead_letter(request: Request, job_id: JobId, who: Reader) -> JsonA
     job = await _ended_badly(engine, job_id, who)
     (copy,) = await engine.store.get([dead_letters.copy_id(job)])
     more = {
-        "payload": parsed(job.payload),
+        "payload": parse_json(job.payload),
         "history": attempt_bodies(await engine.store.attempts(job_id)),
         "can_replay": dead_letters.can_replay(job),
         "replay_job_id": copy.job_id if copy is not None else None,
@@ -259,18 +261,18 @@ async def replay(request: Request, job_id: JobId, who: Writer) -> JsonAnswer:
     """Requeue the job with fresh attempts, or run a copy. A job that is not a dead letter is refused."""
     engine = state_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
-    copied = not dead_letters.comes_back(_bad(job))
+    is_copy = not dead_letters.comes_back(_bad(job))
     quotas = state_of(request).quotas
     if not who.admin:
         await quotas.check_queued(job.requester_id)
-    found = await dead_letters.replay(engine, [job.claim], quotas)
-    if found.refused:
-        raise IllegalMove(found.why)
-    runs = await engine.get(dead_letters.copy_id(job) if copied else job_id)
+    result = await dead_letters.replay(engine, [job.claim], quotas)
+    if result.refused:
+        raise IllegalMove(result.why)
+    runs = await engine.get(dead_letters.copy_id(job) if is_copy else job_id)
     _audit("replay", who, job_id=job_id, replay_job_id=runs.job_id)
     await act(request, "dead_letters.replayed", target=job_id, requester_id=job.requester_id)
     return JsonAnswer(
-        {"job_id": job_id, "replay_job_id": runs.job_id, "copied": copied, "status": runs.status.value}, 202
+        {"job_id": job_id, "replay_job_id": runs.job_id, "copied": is_copy, "status": runs.status.value}, 202
     )
 
 
@@ -310,20 +312,20 @@ async def _read(request: Request, model: type[F]) -> F:
     return await read(request, model) if await request.body() else model()
 
 
-async def _begin(request: Request, who: Principal, operation: Operation, asked: Filter) -> Response:
+async def _begin(request: Request, who: Principal, operation: Operation, selection: Filter) -> Response:
     state, key = state_of(request), idempotency.key_of(request)
-    same = hashlib.sha256(f"{operation.action} {asked.model_dump_json()}".encode()).hexdigest()
-    operation_id = new_id() if key is None else str(uuid.uuid5(_KEYED, f"{who.requester_id}\0{key}"))
-    named = operation._replace(operation_id=operation_id, request_hash=same, actor=who.key_id)
+    request_hash = hashlib.sha256(f"{operation.action} {selection.model_dump_json()}".encode()).hexdigest()
+    operation_id = new_id() if key is None else str(uuid.uuid5(_KEY_NAMESPACE, f"{who.requester_id}\0{key}"))
+    new_operation = operation._replace(operation_id=operation_id, request_hash=request_hash, actor=who.key_id)
     async with START_LOCK.of(state):  # each operation is counted before the next one starts
         await _check_open(state, who, operation_id)
-        begun = await operations.begin(state.engine.store, named)
+        stored_operation = await operations.begin(state.engine.store, new_operation)
     if state.operations is not None:
         state.operations.wake()
-    _audit(operation.action, who, operation_id=begun.operation_id)
-    await act(request, operations.ACT_OF[operation.action], target=begun.operation_id, many=True)
-    headers = {"Location": f"/v1/operations/{begun.operation_id}"}
-    return JsonAnswer(operation_body(begun), 202, headers)
+    _audit(operation.action, who, operation_id=stored_operation.operation_id)
+    await act(request, operations.ACT_OF[operation.action], target=stored_operation.operation_id, many=True)
+    headers = {"Location": f"/v1/operations/{stored_operation.operation_id}"}
+    return JsonAnswer(operation_body(stored_operation), 202, headers)
 
 
 async def _check_open(state: ServerState, who: Principal, operation_id: str) -> None:
@@ -335,8 +337,8 @@ async def _check_open(state: ServerState, who: Principal, operation_id: str) -> 
     if who.sees is None or await operations.get(store, operation_id) is not None:
         return
     if not await operations.make_room(store, who.sees):
-        told = f"{operations.MOST_OPEN} operations of yours have not ended; wait for one, or stop one"
-        raise Problem("too_many_requests", told, headers={"Retry-After": str(WAIT_S)})
+        detail = f"{operations.MOST_OPEN} operations of yours have not ended; wait for one, or stop one"
+        raise Problem("too_many_requests", detail, headers={"Retry-After": str(WAIT_S)})
 
 
 def _audit(action: str, who: Principal, **subject: str) -> None:

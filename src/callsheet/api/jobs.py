@@ -11,7 +11,7 @@ from starlette.requests import Request
 
 from callsheet.engine import dead_letters
 from callsheet.http import problems
-from callsheet.http.json_bodies import JsonAnswer, parsed
+from callsheet.http.json_bodies import JsonAnswer, parse_json
 from callsheet.http.parameters import ALWAYS, JobId, Moment, Reader
 from callsheet.http.state import state_of
 from callsheet.kernel import commands
@@ -79,7 +79,7 @@ def attempt_bodies(attempts: Sequence[Attempt]) -> list[dict[str, Any]]:
             "started_at": attempt.started_at,
             "ended_at": attempt.ended_at,
             "outcome": attempt.outcome.value if attempt.outcome is not None else None,
-            "error": parsed(attempt.error) if attempt.error else None,
+            "error": parse_json(attempt.error) if attempt.error else None,
         }
         for attempt in attempts
     ]
@@ -135,16 +135,16 @@ async def job_state(request: Request, job_id: JobId, who: Reader) -> JsonAnswer:
     """Read the job's stage, its reason to wait, its lease, advice about its error, and the actions allowed now."""
     engine = state_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
-    paused = job.status is Status.QUEUED and job.queue in await engine.store.paused_queues()
+    is_paused = job.status is Status.QUEUED and job.queue in await engine.store.paused_queues()
     can_retry = dead_letters.can_replay(job)
-    return JsonAnswer(state_body(job, paused=paused, can_retry=can_retry))
+    return JsonAnswer(state_body(job, is_paused=is_paused, can_retry=can_retry))
 
 
-def state_body(job: Job, *, paused: bool, can_retry: bool) -> dict[str, Any]:
+def state_body(job: Job, *, is_paused: bool, can_retry: bool) -> dict[str, Any]:
     """Return a job's state as a JSON value."""
     lifecycle = lifecycle_of(job.contract)
-    bad = job.status in dead_letters.ENDED_BADLY
-    found = dead_letters.diagnose(job) if bad else None
+    ended_badly = job.status in dead_letters.ENDED_BADLY
+    diagnosis = dead_letters.diagnose(job) if ended_badly else None
     return {
         "job_id": job.job_id,
         "requester_id": job.requester_id,
@@ -154,7 +154,7 @@ def state_body(job: Job, *, paused: bool, can_retry: bool) -> dict[str, Any]:
         "stage": job.stage,
         "stages": _stages(lifecycle),
         "phase": lifecycle.phase_of(job.stage).name if lifecycle.phases and job.stage else None,
-        "waits": _waits(job, paused=paused),
+        "waits": _waits(job, is_paused=is_paused),
         "run_at": job.run_at,
         "blocked_by": job.blocked_by,
         "created_at": job.created_at,
@@ -163,8 +163,8 @@ def state_body(job: Job, *, paused: bool, can_retry: bool) -> dict[str, Any]:
         "cancel_requested_at": job.cancel_requested_at,
         "lease_losses": job.lease_losses,
         "lease": lease_body(job),
-        "error_class": found.error_class if found else None,
-        "advice": found.advice if found else None,
+        "error_class": diagnosis.error_class if diagnosis else None,
+        "advice": diagnosis.advice if diagnosis else None,
         "can_cancel": not job.status.terminal
         and job.cancel_requested_at is None
         and _allows(lambda: commands.request_cancel(job, "")),
@@ -178,10 +178,10 @@ def _stages(lifecycle: Lifecycle) -> list[str] | None:
     return None if lifecycle.stages is None else list(lifecycle.stages)
 
 
-def _waits(job: Job, *, paused: bool) -> str | None:
+def _waits(job: Job, *, is_paused: bool) -> str | None:
     if job.status is not Status.QUEUED:
         return None
-    return job.held.value if job.held is not None else "paused" if paused else None
+    return job.held.value if job.held is not None else "paused" if is_paused else None
 
 
 def _allows(command: Callable[[], object]) -> bool:

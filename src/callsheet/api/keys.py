@@ -12,7 +12,7 @@ from starlette.responses import Response
 from callsheet.http import problems
 from callsheet.http.audit import act
 from callsheet.http.auth import check
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.keys import ApiKey, ApiKeys
 from callsheet.http.parameters import ALWAYS, Admin
 from callsheet.http.problems import Problem
@@ -70,20 +70,20 @@ class KeyList(BaseModel):
     status_code=201,
     summary="Make a key",
     response_model=KeyMade,
-    openapi_extra=documented(NewKey),
+    openapi_extra=request_body(NewKey),
     responses=problems.responses(*ALWAYS, "validation_failed", "unsupported_media_type", "body_too_large", "auth_off"),
 )
 async def create(request: Request) -> JsonAnswer:
     """Create an API key. Only this response contains the key's text."""
     await check(request, "admin")
-    asked = await read(request, NewKey)
+    body = await read(request, NewKey)
     text, key = await _keys(state_of(request)).create(
-        asked.name,
-        requester_id=asked.requester_id,
-        scopes=asked.scopes,
-        ttl_s=asked.ttl_s,
-        rate=asked.rate,
-        teams=asked.teams,
+        body.name,
+        requester_id=body.requester_id,
+        scopes=body.scopes,
+        ttl_s=body.ttl_s,
+        rate=body.rate,
+        teams=body.teams,
     )
     about = {"name": key.name, "scopes": " ".join(key.scopes)}
     await act(request, "key.created", target=key.key_id, requester_id=key.requester_id, **about)

@@ -27,13 +27,13 @@ from callsheet.objects.signing import Claims, disposition
 IDLE_S = 60.0  # a client silent for this long is disconnected
 MOST_BYTES = attempt_files.UNSAID_BYTES  # for a URL without size; S3's limit for one request
 # Types shown inline. All others are downloads: HTML and SVG would run scripts with this server's origin.
-SHOWN = re.compile(
+IS_INLINE_TYPE = re.compile(
     r"(video|audio)/[\w.+-]+|image/(png|jpeg|webp|gif|avif)|text/(plain|vtt)|application/(json|vnd\.apple\.mpegurl)"
 ).fullmatch
 RANGE = re.compile(r"bytes=(\d{0,18})-(\d{0,18})").fullmatch
 OWN_POLICY = "default-src 'none'; sandbox"
 BINARY = {"schema": {"type": "string", "format": "binary"}}
-SIGNED = {
+SIGNATURE_PARAMETERS = {
     "parameters": [
         {"name": "expires", "in": "query", "required": True, "schema": {"type": "integer"}},
         {"name": "signature", "in": "query", "required": True, "schema": {"type": "string"}},
@@ -54,7 +54,7 @@ class Span(NamedTuple):
     "/{key:path}",
     summary="Read an object",
     response_class=Response,
-    openapi_extra=SIGNED,
+    openapi_extra=SIGNATURE_PARAMETERS,
     responses={
         200: {"content": {"application/octet-stream": BINARY}},
         206: {"content": {"application/octet-stream": BINARY}, "description": "the bytes that Range asks for"},
@@ -64,11 +64,11 @@ class Span(NamedTuple):
 )
 async def read(request: Request, key: Key) -> Response:
     """Read an object, or one `Range` of its bytes. The URL's signature is the only credential."""
-    objects, claims = _allowed(request, "GET", key)
-    return await sent(request, objects, key, claims.name)
+    objects, claims = _check_signature(request, "GET", key)
+    return await object_response(request, objects, key, claims.name)
 
 
-async def sent(request: Request, objects: Objects, key: str, download_name: str = "") -> Response:
+async def object_response(request: Request, objects: Objects, key: str, download_name: str = "") -> Response:
     """Return a response with the object or the requested range. With `download_name`, browsers save it as a file."""
     info = await objects.head(key)
     headers = _headers(info, download_name)
@@ -76,19 +76,22 @@ async def sent(request: Request, objects: Objects, key: str, download_name: str 
         return Response(status_code=304, headers={"etag": info.etag, "cache-control": headers["cache-control"]})
     span = _span(request, info)
     if span is None:
-        stream = await _begun(objects.stream(key, if_match=info.etag))
-        return _streamed(stream, 200, {**headers, "content-length": str(info.size_bytes)})
-    stream = await _begun(objects.stream(key, start=span.start, end=span.end, if_match=info.etag))
-    told = f"bytes {span.start}-{span.end - 1}/{info.size_bytes}"
+        stream = await _start(objects.stream(key, if_match=info.etag))
+        return _stream_response(stream, 200, {**headers, "content-length": str(info.size_bytes)})
+    stream = await _start(objects.stream(key, start=span.start, end=span.end, if_match=info.etag))
+    content_range = f"bytes {span.start}-{span.end - 1}/{info.size_bytes}"
     length = str(span.end - span.start)
-    return _streamed(stream, 206, {**headers, "content-range": told, "content-length": length})
+    return _stream_response(stream, 206, {**headers, "content-range": content_range, "content-length": length})
 
 
 @router.put(
     "/{key:path}",
     summary="Write an object, or a part of one",
     response_class=Response,
-    openapi_extra={**SIGNED, "requestBody": {"required": True, "content": {"application/octet-stream": BINARY}}},
+    openapi_extra={
+        **SIGNATURE_PARAMETERS,
+        "requestBody": {"required": True, "content": {"application/octet-stream": BINARY}},
+    },
     responses={
         200: {"description": "It is there; `ETag` names this version."},
         **problems.responses(
@@ -105,7 +108,7 @@ async def sent(request: Request, objects: Objects, key: str, download_name: str 
 )
 async def write(request: Request, key: Key) -> Response:
     """Write the request body as an object of the size and type that the signed URL names."""
-    objects, claims = _allowed(request, "PUT", key)
+    objects, claims = _check_signature(request, "PUT", key)
     state = state_of(request)
 
     async def check() -> None:
@@ -113,9 +116,9 @@ async def write(request: Request, key: Key) -> Response:
 
     upload = await objects.find_upload(key, claims.upload) if claims.part else None
     await check()
-    told = request.headers.get("content-length")
-    if claims.size is not None and told is not None and int(told) != claims.size:
-        code = "object_too_large" if int(told) > claims.size else "bad_request"
+    length = request.headers.get("content-length")
+    if claims.size is not None and length is not None and int(length) != claims.size:
+        code = "object_too_large" if int(length) > claims.size else "bad_request"
         raise Problem(code, f"this URL is for exactly {claims.size} bytes")
     if claims.type and request.headers.get("content-type", "") != claims.type:
         raise Problem("unsupported_media_type", f"this URL is for {claims.type}; send it as Content-Type")
@@ -134,12 +137,12 @@ async def _put_whole(
 
     Bytes are reserved anew for each request: an earlier request with the same URL may have settled on fewer bytes.
     """
-    bound = object_access.attempt_of(claims.bound)
-    (job,) = await state.engine.store.get([bound[0]]) if bound is not None else (None,)
-    if bound is None or job is None:
+    target = object_access.attempt_of(claims.bound)
+    (job,) = await state.engine.store.get([target[0]]) if target is not None else (None,)
+    if target is None or job is None:
         return await objects.put(key, body, content_type=claims.type or None)
     most = attempt_files.UNSAID_BYTES if claims.size is None else claims.size
-    attempt, name = attempt_files.of(job, bound[1]), key.split("/", 4)[-1]
+    attempt, name = attempt_files.of(job, target[1]), key.split("/", 4)[-1]
 
     async def reserve(how: Callable[[File], File]) -> None:
         await attempt_files.change(state.quotas, state.engine.store, attempt, name, how)
@@ -148,7 +151,7 @@ async def _put_whole(
     info = await objects.put(key, body, content_type=claims.type or None)
     if claims.size is None:
         try:
-            await reserve(lambda file: file._replace(whole=max(file.said, info.size_bytes)))
+            await reserve(lambda file: file._replace(whole=max(file.announced_bytes, info.size_bytes)))
         except QuotaExceeded:  # another request with this URL was settled meanwhile
             await objects.delete(key)
             raise
@@ -157,7 +160,7 @@ async def _put_whole(
 
 async def _body(request: Request, size: int | None, check: Callable[[], Awaitable[None]]) -> AsyncIterator[bytes]:
     """Yield the body as it arrives; raises Problem if its length is wrong or it stalls, and any error of `check`."""
-    most, done = MOST_BYTES if size is None else size, 0
+    most, total = MOST_BYTES if size is None else size, 0
     pieces = request.stream()
     while True:
         try:
@@ -167,17 +170,17 @@ async def _body(request: Request, size: int | None, check: Callable[[], Awaitabl
             raise Problem("bad_request", f"nothing came for {IDLE_S:g} s") from None
         if piece is None:
             break
-        done += len(piece)
-        if done > most:
+        total += len(piece)
+        if total > most:
             raise Problem("object_too_large", f"this URL is for {most} bytes")
         if piece:
             yield piece
-    if size is not None and done != size:
-        raise Problem("bad_request", f"this URL is for exactly {size} bytes, and {done} came")
+    if size is not None and total != size:
+        raise Problem("bad_request", f"this URL is for exactly {size} bytes, and {total} came")
     await check()  # the upload may have been completed while the body arrived
 
 
-def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claims]:
+def _check_signature(request: Request, method: str, key: str) -> tuple[OwnObjects, Claims]:
     """Return the objects and the URL's claims after checking its signature; raises LinkRefused or LinkExpired."""
     objects = objects_of(state_of(request))
     if not isinstance(objects, OwnObjects) or objects.signer is None:
@@ -189,7 +192,7 @@ def _allowed(request: Request, method: str, key: str) -> tuple[OwnObjects, Claim
 
 def _headers(info: ObjectInfo, download_name: str) -> dict[str, str]:
     name = download_name or info.key.rpartition("/")[2]
-    inline = not download_name and SHOWN(info.content_type.partition(";")[0]) is not None
+    inline = not download_name and IS_INLINE_TYPE(info.content_type.partition(";")[0]) is not None
     return {
         "content-type": info.content_type,
         "content-disposition": disposition(name, inline=inline),
@@ -203,12 +206,12 @@ def _headers(info: ObjectInfo, download_name: str) -> dict[str, str]:
 
 def _span(request: Request, info: ObjectInfo) -> Span | None:
     """Return the requested byte range; None for the whole object. Multiple ranges and other units are ignored."""
-    asked = RANGE(request.headers.get("range", ""))
-    if asked is None or asked[0] == "bytes=-":
+    match = RANGE(request.headers.get("range", ""))
+    if match is None or match[0] == "bytes=-":
         return None
     if request.headers.get("if-range", info.etag) != info.etag:
         return None  # the client has another version, so send the whole object
-    first, last = asked[1], asked[2]
+    first, last = match[1], match[2]
     if first:
         span = Span(int(first), min(int(last) + 1, info.size_bytes) if last else info.size_bytes)
     else:
@@ -221,7 +224,7 @@ def _span(request: Request, info: ObjectInfo) -> Span | None:
     return span
 
 
-async def _begun(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
+async def _start(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, None]:
     """Return the stream after reading its first piece, so that errors are raised before the response starts."""
     first = await anext(stream, b"")
 
@@ -234,7 +237,7 @@ async def _begun(stream: AsyncGenerator[bytes, None]) -> AsyncGenerator[bytes, N
     return all_of_it()
 
 
-def _streamed(stream: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:
+def _stream_response(stream: AsyncIterator[bytes], status: int, headers: dict[str, str]) -> Response:
     response = StreamingResponse(stream, status)
     for name, value in headers.items():  # StreamingResponse would add a charset to the content type
         response.headers[name] = value

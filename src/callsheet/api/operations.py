@@ -43,12 +43,12 @@ class OperationBody(BaseModel):
 
 def operation_body(operation: Operation) -> dict[str, Any]:
     """Return an operation as a JSON value."""
-    told = operation._asdict()
-    wanted = operation.wanted._asdict()
-    del wanted["requester_id"]
-    wanted["task"] = wanted.pop("kind")
-    filters = {name: value for name, value in sorted(wanted.items()) if value is not None}
-    return {**{name: told[name] for name in OperationBody.model_fields if name in told}, "filter": filters}
+    body = operation._asdict()
+    selection = operation.wanted._asdict()
+    del selection["requester_id"]
+    selection["task"] = selection.pop("kind")
+    filters = {name: value for name, value in sorted(selection.items()) if value is not None}
+    return {**{name: body[name] for name in OperationBody.model_fields if name in body}, "filter": filters}
 
 
 @router.get(
@@ -59,7 +59,7 @@ def operation_body(operation: Operation) -> dict[str, Any]:
 )
 async def get_operation(request: Request, operation_id: OperationId, who: Reader) -> JsonAnswer:
     """Read the operation's counts as of the last batch. The record is kept for a week after the operation ends."""
-    return JsonAnswer(operation_body(await _seen(state_of(request), operation_id, who)))
+    return JsonAnswer(operation_body(await _find_operation(state_of(request), operation_id, who)))
 
 
 @router.post(
@@ -74,15 +74,15 @@ async def stop_operation(request: Request, operation_id: OperationId, who: Write
     Ended operations are returned as they are.
     """
     state = state_of(request)
-    found = await _seen(state, operation_id, who)
-    stopped = await operations.stop(state.engine.store, operation_id) or found
-    await act(request, "operation.stopped", target=operation_id, requester_id=found.wanted.requester_id or "")
-    return JsonAnswer(operation_body(stopped))
+    operation = await _find_operation(state, operation_id, who)
+    current = await operations.stop(state.engine.store, operation_id) or operation
+    await act(request, "operation.stopped", target=operation_id, requester_id=operation.wanted.requester_id or "")
+    return JsonAnswer(operation_body(current))
 
 
-async def _seen(state: ServerState, operation_id: str, who: Principal) -> Operation:
+async def _find_operation(state: ServerState, operation_id: str, who: Principal) -> Operation:
     """Return an operation of the caller's tenant; raises Problem `not_found`, also for another tenant's operation."""
-    found = await operations.get(state.engine.store, operation_id) if operation_id.isprintable() else None
-    if found is None or who.sees not in (None, found.wanted.requester_id):
+    operation = await operations.get(state.engine.store, operation_id) if operation_id.isprintable() else None
+    if operation is None or who.sees not in (None, operation.wanted.requester_id):
         raise Problem("not_found", f"no operation {operation_id}")
-    return found
+    return operation

@@ -108,13 +108,13 @@ async def overview(request: Request, who: Reader) -> JsonAnswer:
     """Read queues with the age of their oldest job, ended jobs by time and kind, dead letters, and workers' loads."""
     state, mine = state_of(request), who.sees
     store = state.engine.store
-    sights = SIGHTS.of(state)
+    cache = CACHE.of(state)
     window, queues, dead, loads = await asyncio.gather(
-        sights.throughput.window(mine), sights.queues(mine), sights.dead_letters(mine), store.worker_loads(mine)
+        cache.throughput.window(mine), cache.queues(mine), cache.dead_letters(mine), store.worker_loads(mine)
     )
-    known = await state.workers.list() if who.admin else []
+    workers = await state.workers.list() if who.admin else []
     kinds = window.kinds
-    told = {
+    body = {
         "at": window.at,
         "all": mine is None,
         "partial": queues.partial,
@@ -127,9 +127,9 @@ async def overview(request: Request, who: Reader) -> JsonAnswer:
             {"kind": kind, **_ends(kinds.get(kind, {})), "dead_letters": dead.get(kind, 0)}
             for kind in sorted(kinds.keys() | dead.keys())
         ],
-        "workers": _workers(loads, known, window.at),
+        "workers": _workers(loads, workers, window.at),
     }
-    return JsonAnswer(told)
+    return JsonAnswer(body)
 
 
 class _Queues(NamedTuple):
@@ -137,7 +137,7 @@ class _Queues(NamedTuple):
     partial: bool = False
 
 
-class _Sights:
+class OverviewCache:
     """Caches recent store reads, shared by all clients that watch the overview."""
 
     def __init__(self, state: ServerState) -> None:
@@ -147,17 +147,19 @@ class _Sights:
         self._dead: dict[str | None, tuple[float, dict[str, int]]] = {}
 
     async def queues(self, requester_id: str | None) -> _Queues:
-        kept = self._queues.get(requester_id)
-        if kept is None or time.monotonic() - kept[0] > KEPT_S:
-            found = _Queues(await self._engine.backlog()) if requester_id is None else await self._own(requester_id)
-            kept = _keep(self._queues, requester_id, found)
-        return kept[1]
+        """Return the backlog of all queues, or of one requester's open jobs."""
+        entry = self._queues.get(requester_id)
+        if entry is None or time.monotonic() - entry[0] > KEPT_S:
+            queues = _Queues(await self._engine.backlog()) if requester_id is None else await self._own(requester_id)
+            entry = _keep(self._queues, requester_id, queues)
+        return entry[1]
 
     async def dead_letters(self, requester_id: str | None) -> dict[str, int]:
-        kept = self._dead.get(requester_id)
-        if kept is None or time.monotonic() - kept[0] > KEPT_S:
-            kept = _keep(self._dead, requester_id, await self._engine.store.dead_letters(requester_id))
-        return kept[1]
+        """Return the number of present dead letters by kind."""
+        entry = self._dead.get(requester_id)
+        if entry is None or time.monotonic() - entry[0] > KEPT_S:
+            entry = _keep(self._dead, requester_id, await self._engine.store.dead_letters(requester_id))
+        return entry[1]
 
     async def _own(self, requester_id: str) -> _Queues:
         """Return the backlog of one requester, counted from its open jobs."""
@@ -165,20 +167,20 @@ class _Sights:
         return _Queues(_backlog(page.jobs, await self._engine.store.now()), page.cursor is not None)
 
 
-SIGHTS = PerServer(_Sights)
+CACHE = PerServer(OverviewCache)
 
 
-def _keep(kept: dict[str | None, tuple[float, T]], name: str | None, found: T) -> tuple[float, T]:
-    if len(kept) > LOOK:
-        del kept[next(iter(kept))]
-    kept[name] = (time.monotonic(), found)
-    return kept[name]
+def _keep(cache: dict[str | None, tuple[float, T]], name: str | None, value: T) -> tuple[float, T]:
+    if len(cache) > LOOK:
+        del cache[next(iter(cache))]
+    cache[name] = (time.monotonic(), value)
+    return cache[name]
 
 
 def _backlog(jobs: Iterable[Job], now: int) -> dict[str, Backlog]:
-    found: dict[str, Backlog] = {}
+    queues: dict[str, Backlog] = {}
     for job in jobs:
-        of = found.get(job.queue, Backlog())
+        of = queues.get(job.queue, Backlog())
         if job.status is Status.RUNNING:
             of = of._replace(running=of.running + 1)
         elif job.held in (HoldReason.DEPENDENCY, HoldReason.SLOT) or (
@@ -186,49 +188,51 @@ def _backlog(jobs: Iterable[Job], now: int) -> dict[str, Backlog]:
         ):
             of = of._replace(held=of.held + 1)
         else:
-            waited = max(0, now - max(job.created_at, job.run_at))
-            of = of._replace(ready=of.ready + 1, oldest_ms=max(waited, of.oldest_ms or 0))
-        found[job.queue] = of
-    return found
+            wait_ms = max(0, now - max(job.created_at, job.run_at))
+            of = of._replace(ready=of.ready + 1, oldest_ms=max(wait_ms, of.oldest_ms or 0))
+        queues[job.queue] = of
+    return queues
 
 
-def _queues(backlog: Mapping[str, Backlog], paused: frozenset[str]) -> list[dict[str, Any]]:
-    known = sorted(backlog.keys() | paused)
-    return [{"queue": name, **backlog.get(name, Backlog())._asdict(), "paused": name in paused} for name in known]
+def _queues(backlog: Mapping[str, Backlog], paused_queues: frozenset[str]) -> list[dict[str, Any]]:
+    names = sorted(backlog.keys() | paused_queues)
+    return [
+        {"queue": name, **backlog.get(name, Backlog())._asdict(), "paused": name in paused_queues} for name in names
+    ]
 
 
 def _by_status(counts: Iterable[tuple[tuple[str, Status], int]]) -> dict[Status, int]:
-    found: dict[Status, int] = {}
+    totals: dict[Status, int] = {}
     for (_, status), jobs in counts:
-        found[status] = found.get(status, 0) + jobs
-    return found
+        totals[status] = totals.get(status, 0) + jobs
+    return totals
 
 
 def _ends(counts: Mapping[Status, int]) -> dict[str, int]:
     return {status.value: counts.get(status, 0) for status in ENDS}
 
 
-def _workers(loads: Iterable[WorkerLoad], known: Iterable[Worker], now: int) -> list[dict[str, Any]]:
+def _workers(loads: Iterable[WorkerLoad], workers: Iterable[Worker], now: int) -> list[dict[str, Any]]:
     """Return workers that hold jobs, and workers that gave a sign of life within a day."""
-    found: dict[str, dict[str, Any]] = {}
-    for worker in known:
+    bodies: dict[str, dict[str, Any]] = {}
+    for worker in workers:
         if (worker.last_seen_at or 0) + SEEN_MS > now and worker.revoked_at is None:
             state = None if worker.created_at is None else "draining" if worker.draining_at is not None else "active"
-            found[worker.worker_id] = _load(worker.worker_id, 0, worker.last_seen_at, worker, state)
+            bodies[worker.worker_id] = _load(worker.worker_id, 0, worker.last_seen_at, worker, state)
     for load in loads:
         name = name_of(load.worker_id)
-        of = found.setdefault(name, _load(name, 0, None))
+        of = bodies.setdefault(name, _load(name, 0, None))
         of["running"] += load.running
         of["last_seen_at"] = max(of["last_seen_at"] or 0, load.heartbeat_at or 0) or None
-    return [found[name] for name in sorted(found)]
+    return [bodies[name] for name in sorted(bodies)]
 
 
 def _load(
     name: str, running: int, at: int | None, worker: Worker | None = None, state: str | None = None
 ) -> dict[str, Any]:
     labels, version = (list(worker.labels), worker.version) if worker is not None else ([], "")
-    told = {"worker_id": name, "running": running, "last_seen_at": at}
-    return {**told, "state": state, "labels": labels, "version": version}
+    body = {"worker_id": name, "running": running, "last_seen_at": at}
+    return {**body, "state": state, "labels": labels, "version": version}
 
 
 SPAN_MS = 10_000
@@ -249,12 +253,12 @@ class Window(NamedTuple):
     @property
     def kinds(self) -> dict[str, dict[Status, int]]:
         """Counts of ended jobs in the whole window, by kind and status."""
-        found: dict[str, dict[Status, int]] = {}
+        kinds: dict[str, dict[Status, int]] = {}
         for _, counts in self.spans:
             for (kind, status), jobs in counts.items():
-                of_kind = found.setdefault(kind, {})
+                of_kind = kinds.setdefault(kind, {})
                 of_kind[status] = of_kind.get(status, 0) + jobs
-        return found
+        return kinds
 
 
 class Throughput:
@@ -262,39 +266,39 @@ class Throughput:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._windows: OrderedDict[str | None, _Kept] = OrderedDict()
+        self._windows: OrderedDict[str | None, _WindowCounts] = OrderedDict()
 
     async def window(self, requester_id: str | None) -> Window:
         """Return the last 15 minutes of a requester's jobs; None means all requesters."""
-        kept = self._windows.setdefault(requester_id, _Kept())
+        entry = self._windows.setdefault(requester_id, _WindowCounts())
         self._windows.move_to_end(requester_id)
         while len(self._windows) > MOST_WINDOWS:
             self._windows.popitem(last=False)
-        async with kept.asking:
-            if time.monotonic() - kept.read_at > FRESH_S:
-                await self._read(kept, requester_id)
-        first = kept.now - kept.now % SPAN_MS - (SPANS - 1) * SPAN_MS
-        return Window(kept.now, [(at, kept.spans.get(at, {})) for at in range(first, kept.now + 1, SPAN_MS)])
+        async with entry.lock:
+            if time.monotonic() - entry.read_at > FRESH_S:
+                await self._read(entry, requester_id)
+        first = entry.now - entry.now % SPAN_MS - (SPANS - 1) * SPAN_MS
+        return Window(entry.now, [(at, entry.spans.get(at, {})) for at in range(first, entry.now + 1, SPAN_MS)])
 
-    async def _read(self, kept: _Kept, requester_id: str | None) -> None:
+    async def _read(self, entry: _WindowCounts, requester_id: str | None) -> None:
         now = await self._store.now()
         first = now - now % SPAN_MS - (SPANS - 1) * SPAN_MS
-        since = max(first, kept.settled)
-        found: dict[int, Counts] = {}
+        since = max(first, entry.final_until)
+        counts_by_span: dict[int, Counts] = {}
         for end in await self._store.ended_counts(since=since, span_ms=SPAN_MS, requester_id=requester_id):
-            found.setdefault(end.since, {})[end.kind, end.status] = end.jobs
-        before = {at: counts for at, counts in kept.spans.items() if first <= at < since}
-        kept.spans = {**before, **found}
-        kept.now, kept.read_at = now, time.monotonic()
-        kept.settled = (now - LATE_MS) - (now - LATE_MS) % SPAN_MS
+            counts_by_span.setdefault(end.since, {})[end.kind, end.status] = end.jobs
+        before = {at: counts for at, counts in entry.spans.items() if first <= at < since}
+        entry.spans = {**before, **counts_by_span}
+        entry.now, entry.read_at = now, time.monotonic()
+        entry.final_until = (now - LATE_MS) - (now - LATE_MS) % SPAN_MS
 
 
-class _Kept:
+class _WindowCounts:
     """The cached counts of one window. Spans before `settled` are not read again."""
 
     def __init__(self) -> None:
-        self.asking = asyncio.Lock()
+        self.lock = asyncio.Lock()
         self.spans: dict[int, Counts] = {}
-        self.settled = 0
+        self.final_until = 0
         self.now = 0
         self.read_at = float("-inf")

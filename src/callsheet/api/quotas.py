@@ -14,7 +14,7 @@ from callsheet.engine.stored import STORED
 from callsheet.http import problems
 from callsheet.http.audit import act
 from callsheet.http.auth import check
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.parameters import NO_NUL, Admin, Reader
 from callsheet.http.problems import Problem
 from callsheet.http.state import ServerState, state_of
@@ -108,7 +108,7 @@ async def list_quotas(
     "/{tenant:path}",
     summary="Set a tenant's quotas",
     response_model=QuotaBody,
-    openapi_extra=documented(QuotaChange),
+    openapi_extra=request_body(QuotaChange),
     responses=problems.responses(
         *ALWAYS, "validation_failed", "unsupported_media_type", "body_too_large", "document_conflict"
     ),
@@ -116,9 +116,9 @@ async def list_quotas(
 async def set_quotas(request: Request, tenant: Tenant) -> JsonAnswer:
     """Set limits for one tenant. This server applies them immediately, other servers within 5 seconds."""
     await check(request, "admin")
-    name = _named(tenant)
-    asked = await read(request, QuotaChange)
-    state, changes = state_of(request), asked.model_dump(include=asked.model_fields_set)
+    name = _tenant_name(tenant)
+    body = await read(request, QuotaChange)
+    state, changes = state_of(request), body.model_dump(include=body.model_fields_set)
     own = await state.quotas.set(name, changes)
     await act(request, "quota.changed", target=name, requester_id=name, **changes)
     return JsonAnswer(await _body(state, name, own))
@@ -133,14 +133,14 @@ async def set_quotas(request: Request, tenant: Tenant) -> JsonAnswer:
 )
 async def remove_quotas(request: Request, tenant: Tenant, _who: Admin) -> Response:
     """Restore the default limits for one tenant: immediately on this server, within 5 seconds on other servers."""
-    name = _named(tenant)
+    name = _tenant_name(tenant)
     if not await state_of(request).quotas.remove(name):
         raise Problem("not_found", "this tenant has no quotas of its own")
     await act(request, "quota.removed", target=name, requester_id=name)
     return Response(status_code=204)
 
 
-def _named(tenant: str) -> str:
+def _tenant_name(tenant: str) -> str:
     if not tenant.isprintable():
         raise Problem("validation_failed", "tenant: a name has printable characters alone")
     return "" if tenant == NOBODY else tenant
@@ -154,8 +154,8 @@ async def _page(
         return ["" if tenant == NOBODY else tenant], None
     limit, cursor = part
     keys = await state.keys.list() if state.keys is not None else []
-    stored = await state.engine.store.documents(STORED)
-    names = sorted({*own, *(key.requester_id for key in keys), *(document.id for document in stored)} - {""})
+    documents = await state.engine.store.documents(STORED)
+    names = sorted({*own, *(key.requester_id for key in keys), *(document.id for document in documents)} - {""})
     names = [name for name in ["", *names] if cursor is None or name > cursor]
     return names[:limit], names[limit - 1] if len(names) > limit else None
 
@@ -164,5 +164,5 @@ async def _body(state: ServerState, tenant: str, own: Quota | None) -> dict[str,
     limits = state.quotas.known(tenant)
     used = {**await state.quotas.used(tenant), "streams": state.streams.of_tenant(tenant), "rate": None}
     set_ = {name: value for name, value in (own or Quota())._asdict().items() if value is not None}
-    shown = {name: value or None for name, value in limits._asdict().items()}
-    return {"tenant": tenant, "limits": shown, "used": used, "own": set_, "scope": SCOPE}
+    visible_limits = {name: value or None for name, value in limits._asdict().items()}
+    return {"tenant": tenant, "limits": visible_limits, "used": used, "own": set_, "scope": SCOPE}

@@ -11,12 +11,12 @@ from starlette.responses import Response
 
 from callsheet.http import problems
 from callsheet.http.auth import check
-from callsheet.http.json_bodies import JsonAnswer, documented
+from callsheet.http.json_bodies import JsonAnswer, request_body
 from callsheet.http.json_bodies import read as read_body
 from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem
 from callsheet.http.state import state_of
-from callsheet.http.upload_records import complete_upload, drop_upload, find_upload, open_upload, shown
+from callsheet.http.upload_records import complete_upload, drop_upload, find_upload, open_upload, upload_body
 from callsheet.kernel.errors import DocumentConflict
 
 PROBLEMS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "not_found", "objects_forbidden")
@@ -71,7 +71,7 @@ class UploadBody(BaseModel):
     status_code=201,
     summary="Begin an upload",
     response_model=UploadBody,
-    openapi_extra=documented(NewUpload),
+    openapi_extra=request_body(NewUpload),
     responses=problems.responses(
         *PROBLEMS, "validation_failed", "invalid_key", "body_too_large", "objects_unavailable", "quota_exceeded"
     ),
@@ -81,7 +81,7 @@ async def begin(request: Request) -> JsonAnswer:
     who = await check(request, "jobs:write")
     state = state_of(request)
     return JsonAnswer(
-        await shown(objects_of(state), await open_upload(state, who, await read_body(request, NewUpload))), 201
+        await upload_body(objects_of(state), await open_upload(state, who, await read_body(request, NewUpload))), 201
     )
 
 
@@ -93,8 +93,8 @@ async def begin(request: Request) -> JsonAnswer:
 )
 async def read(request: Request, upload_id: UploadId) -> JsonAnswer:
     """Read the upload's missing parts with fresh URLs, for example after a broken connection."""
-    kept, _, objects = await find_upload(request, upload_id)
-    return JsonAnswer(await shown(objects, kept))
+    record, _, objects = await find_upload(request, upload_id)
+    return JsonAnswer(await upload_body(objects, record))
 
 
 @router.post(
@@ -107,7 +107,7 @@ async def read(request: Request, upload_id: UploadId) -> JsonAnswer:
 )
 async def complete(request: Request, upload_id: UploadId) -> JsonAnswer:
     """Assemble the object from its parts. Repeated requests get the same response."""
-    return JsonAnswer(await shown(objects_of(state_of(request)), await complete_upload(request, upload_id)))
+    return JsonAnswer(await upload_body(objects_of(state_of(request)), await complete_upload(request, upload_id)))
 
 
 @router.delete(
@@ -119,11 +119,11 @@ async def complete(request: Request, upload_id: UploadId) -> JsonAnswer:
 )
 async def drop(request: Request, upload_id: UploadId) -> Response:
     """Drop an open upload and delete its parts. A complete upload is kept, since a job may need its object."""
-    kept, version, objects = await find_upload(request, upload_id)
-    if kept.status != "open":
+    record, version, objects = await find_upload(request, upload_id)
+    if record.status != "open":
         raise Problem("refused", "this upload is complete")
     try:
-        await drop_upload(state_of(request).engine.store, objects, kept, version)
+        await drop_upload(state_of(request).engine.store, objects, record, version)
     except DocumentConflict:
         raise Problem("refused", "this upload was completed or dropped at the same moment") from None
     return Response(status_code=204)

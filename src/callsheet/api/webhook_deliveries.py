@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from callsheet.http import problems
 from callsheet.http.audit import act
-from callsheet.http.json_bodies import JsonAnswer, documented, parsed, read
+from callsheet.http.json_bodies import JsonAnswer, parse_json, read, request_body
 from callsheet.http.parameters import ALWAYS, BODY, NO_NUL, Reader, Writer
 from callsheet.http.state import state_of
 from callsheet.kernel.job import Delivery, OutboxEvent
@@ -125,7 +125,7 @@ def delivery_body(event: OutboxEvent) -> dict[str, Any]:
 
 def whole_delivery(event: OutboxEvent) -> dict[str, Any]:
     """Return a delivery and its event's body as a JSON value."""
-    return {**delivery_body(event), "body": parsed(event.body)}
+    return {**delivery_body(event), "body": parse_json(event.body)}
 
 
 def health_body(breaker: Breaker) -> dict[str, Any]:
@@ -167,11 +167,11 @@ async def list_deliveries(  # noqa: PLR0913, PLR0917 - each is a filter
 ) -> JsonAnswer:
     """List deliveries, newest first."""
     where = OutboxFilter(who.sees, endpoint, after=cursor, newest_first=True)
-    found = await state_of(request).engine.store.outbox_find(
+    events = await state_of(request).engine.store.outbox_find(
         job_id=job_id, status=Delivery(status) if status else None, limit=limit + 1, where=where
     )
-    last = found[limit - 1].event_id if len(found) > limit else None
-    return JsonAnswer({"deliveries": [delivery_body(event) for event in found[:limit]], "next": last})
+    last = events[limit - 1].event_id if len(events) > limit else None
+    return JsonAnswer({"deliveries": [delivery_body(event) for event in events[:limit]], "next": last})
 
 
 @router.get(
@@ -183,7 +183,7 @@ async def list_deliveries(  # noqa: PLR0913, PLR0917 - each is a filter
 async def get_delivery(request: Request, event_id: EventId, who: Reader) -> JsonAnswer:
     """Read one delivery with its body and the log of its attempts."""
     store = state_of(request).engine.store
-    return JsonAnswer(whole_delivery(await find_one(store, _known(event_id), who.sees)))
+    return JsonAnswer(whole_delivery(await find_one(store, _check_id(event_id), who.sees)))
 
 
 @router.post(
@@ -195,7 +195,7 @@ async def get_delivery(request: Request, event_id: EventId, who: Reader) -> Json
 )
 async def replay_delivery(request: Request, event_id: EventId, who: Writer) -> JsonAnswer:
     """Send an event again with the same id and body, and fresh attempts. A waiting event is left unchanged."""
-    event = await replay_one(state_of(request).engine.store, _known(event_id), who.sees)
+    event = await replay_one(state_of(request).engine.store, _check_id(event_id), who.sees)
     log.info("key %s replays event %s", who.key_id, event.event_id)
     await act(request, "webhook.replayed", target=event.event_id, requester_id=event.requester_id)
     return JsonAnswer(whole_delivery(event), 202)
@@ -206,26 +206,26 @@ async def replay_delivery(request: Request, event_id: EventId, who: Writer) -> J
     status_code=202,
     summary="Send many events again",
     response_model=ReplayedBody,
-    openapi_extra=documented(ReplaySelection, required=False),
+    openapi_extra=request_body(ReplaySelection, is_required=False),
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def replay_deliveries(request: Request, who: Writer) -> JsonAnswer:
     """Send events again, oldest first, `rate` per second. Waiting events are left unchanged, so repeating is safe."""
-    asked = await read(request, ReplaySelection) if await request.body() else ReplaySelection()
-    wanted = Selection(
+    body = await read(request, ReplaySelection) if await request.body() else ReplaySelection()
+    selection = Selection(
         who.sees,
-        Delivery(asked.status),
-        asked.job_id,
-        asked.endpoint,
-        asked.created_from,
-        asked.created_to,
-        rate_per_s=asked.rate,
-        limit=asked.limit,
+        Delivery(body.status),
+        body.job_id,
+        body.endpoint,
+        body.created_from,
+        body.created_to,
+        rate_per_s=body.rate,
+        limit=body.limit,
     )
-    done = await replay_many(state_of(request).engine.store, wanted)
-    log.info("key %s replays %d events", who.key_id, done.replayed)
-    await act(request, "webhook.replayed", target="many", replayed=done.replayed)
-    return JsonAnswer(done._asdict(), 202)
+    result = await replay_many(state_of(request).engine.store, selection)
+    log.info("key %s replays %d events", who.key_id, result.replayed)
+    await act(request, "webhook.replayed", target="many", replayed=result.replayed)
+    return JsonAnswer(result._asdict(), 202)
 
 
 @router.get(
@@ -236,11 +236,11 @@ async def replay_deliveries(request: Request, who: Writer) -> JsonAnswer:
 )
 async def list_destinations(request: Request, who: Reader) -> JsonAnswer:
     """List failing destinations with the time of their next probe. Events for these wait without spending attempts."""
-    found = await troubled(state_of(request).engine.store, who.sees)
-    return JsonAnswer({"destinations": [destination_body(where, breaker) for where, breaker in found.items()]})
+    breakers = await troubled(state_of(request).engine.store, who.sees)
+    return JsonAnswer({"destinations": [destination_body(where, breaker) for where, breaker in breakers.items()]})
 
 
-def _known(event_id: str) -> str:
+def _check_id(event_id: str) -> str:
     if not IS_FIELD(event_id):
         raise DeliveryNotFound("no such delivery")
     return event_id

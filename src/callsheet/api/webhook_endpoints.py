@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from callsheet.http import problems
 from callsheet.http.audit import act
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.parameters import ALWAYS, BODY, Reader, Writer
 from callsheet.http.problems import Problem
 from callsheet.http.state import state_of
@@ -96,8 +96,8 @@ def endpoint_body(endpoint: Endpoint, breaker: Breaker, secret: str | None = Non
     body = endpoint._asdict()
     del body["version"]
     body["secrets"] = [
-        {"secret_id": kept.secret_id, "created_at": kept.created_at, "expires_at": kept.expires_at}
-        for kept in endpoint.secrets
+        {"secret_id": one.secret_id, "created_at": one.created_at, "expires_at": one.expires_at}
+        for one in endpoint.secrets
     ]
     return {**body, "health": health_body(breaker), **({"secret": secret} if secret is not None else {})}
 
@@ -107,16 +107,16 @@ def endpoint_body(endpoint: Endpoint, breaker: Breaker, secret: str | None = Non
     status_code=201,
     summary="Make an endpoint",
     response_model=EndpointBody,
-    openapi_extra=documented(NewEndpoint),
+    openapi_extra=request_body(NewEndpoint),
     responses=problems.responses(*ALWAYS, *BODY, *SEALS, "webhooks_off", "invalid_target", "too_many_endpoints"),
 )
 async def create_endpoint(request: Request, who: Writer) -> JsonAnswer:
     """Create a webhook endpoint. Only this response contains the text of its secret."""
-    asked = await read(request, NewEndpoint)
-    made, secret = await _endpoints(request).create(who.requester_id, asked.url, asked.description)
-    log.info("key %s makes endpoint %s", who.key_id, made.endpoint_id)
-    await _act(request, "created", made)
-    return JsonAnswer(endpoint_body(made, Breaker(), secret), 201, {"Cache-Control": "no-store"})
+    body = await read(request, NewEndpoint)
+    endpoint, secret = await _endpoints(request).create(who.requester_id, body.url, body.description)
+    log.info("key %s makes endpoint %s", who.key_id, endpoint.endpoint_id)
+    await _act(request, "created", endpoint)
+    return JsonAnswer(endpoint_body(endpoint, Breaker(), secret), 201, {"Cache-Control": "no-store"})
 
 
 @router.get(
@@ -127,9 +127,9 @@ async def create_endpoint(request: Request, who: Writer) -> JsonAnswer:
 )
 async def list_endpoints(request: Request, who: Reader) -> JsonAnswer:
     """List the requester's endpoints with their health, without the text of secrets."""
-    found = await _endpoints(request).list(who.sees)
+    endpoints = await _endpoints(request).list(who.sees)
     health = await troubled(state_of(request).engine.store, who.sees)
-    bodies = [endpoint_body(e, health.get(_where(e), Breaker())) for e in found]
+    bodies = [endpoint_body(e, health.get(_where(e), Breaker())) for e in endpoints]
     return JsonAnswer({"endpoints": bodies})
 
 
@@ -141,23 +141,23 @@ async def list_endpoints(request: Request, who: Reader) -> JsonAnswer:
 )
 async def get_endpoint(request: Request, endpoint_id: EndpointId, who: Reader) -> JsonAnswer:
     """Read one endpoint, without the text of its secrets."""
-    return await _told(request, await _endpoints(request).get(endpoint_id, who.sees))
+    return await _answer(request, await _endpoints(request).get(endpoint_id, who.sees))
 
 
 @router.patch(
     "/endpoints/{endpoint_id}",
     summary="Change an endpoint",
     response_model=EndpointBody,
-    openapi_extra=documented(ChangedEndpoint),
+    openapi_extra=request_body(ChangedEndpoint),
     responses=problems.responses(*CHANGE, "invalid_target"),
 )
 async def change_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
     """Change the endpoint's URL or description; the secret stays unchanged."""
-    asked = await read(request, ChangedEndpoint)
-    changed = await _endpoints(request).change(endpoint_id, who.sees, url=asked.url, description=asked.description)
-    log.info("key %s changes endpoint %s", who.key_id, changed.endpoint_id)
-    await _act(request, "changed", changed)
-    return await _told(request, changed)
+    body = await read(request, ChangedEndpoint)
+    endpoint = await _endpoints(request).change(endpoint_id, who.sees, url=body.url, description=body.description)
+    log.info("key %s changes endpoint %s", who.key_id, endpoint.endpoint_id)
+    await _act(request, "changed", endpoint)
+    return await _answer(request, endpoint)
 
 
 @router.delete(
@@ -179,7 +179,7 @@ async def delete_endpoint(request: Request, endpoint_id: EndpointId, who: Writer
     "/endpoints/{endpoint_id}/rotate",
     summary="Give an endpoint a new secret",
     response_model=EndpointBody,
-    openapi_extra=documented(Rotation, required=False),
+    openapi_extra=request_body(Rotation, is_required=False),
     responses=problems.responses(*CHANGE, *SEALS),
 )
 async def rotate_secret(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
@@ -191,7 +191,7 @@ async def rotate_secret(request: Request, endpoint_id: EndpointId, who: Writer) 
     endpoint, secret = await _endpoints(request).rotate(endpoint_id, who.sees, overlap_ms=overlap_ms)
     log.info("key %s rotates the secret of endpoint %s", who.key_id, endpoint.endpoint_id)
     await _act_on_secret(request, endpoint)
-    return await _told(request, endpoint, secret)
+    return await _answer(request, endpoint, secret)
 
 
 @router.post(
@@ -205,28 +205,28 @@ async def disable_endpoint(request: Request, endpoint_id: EndpointId, who: Write
     endpoint = await _endpoints(request).disable(endpoint_id, who.sees, "asked")
     log.info("key %s disables endpoint %s", who.key_id, endpoint.endpoint_id)
     await _act(request, "changed", endpoint)
-    return await _told(request, endpoint)
+    return await _answer(request, endpoint)
 
 
 @router.post(
     "/endpoints/{endpoint_id}/enable",
     summary="Enable an endpoint",
     response_model=EndpointBody,
-    openapi_extra=documented(Enabling, required=False),
+    openapi_extra=request_body(Enabling, is_required=False),
     responses=problems.responses(*CHANGE),
 )
 async def enable_endpoint(request: Request, endpoint_id: EndpointId, who: Writer) -> JsonAnswer:
     """Enable the endpoint. Events that arrived while disabled are sent, `rate` per second, unless `replay` is false."""
-    asked = await read(request, Enabling) if await request.body() else Enabling()
+    body = await read(request, Enabling) if await request.body() else Enabling()
     endpoint = await _endpoints(request).enable(endpoint_id, who.sees)
     log.info("key %s enables endpoint %s", who.key_id, endpoint.endpoint_id)
     await _act(request, "changed", endpoint)
-    if asked.replay:
-        wanted = Selection(
-            endpoint.requester_id, endpoint=endpoint.endpoint_id, reason="endpoint_disabled", rate_per_s=asked.rate
+    if body.replay:
+        selection = Selection(
+            endpoint.requester_id, endpoint=endpoint.endpoint_id, reason="endpoint_disabled", rate_per_s=body.rate
         )
-        await replay_many(state_of(request).engine.store, wanted)
-    return await _told(request, endpoint)
+        await replay_many(state_of(request).engine.store, selection)
+    return await _answer(request, endpoint)
 
 
 @router.get(
@@ -237,14 +237,14 @@ async def enable_endpoint(request: Request, endpoint_id: EndpointId, who: Writer
 )
 async def get_secret(request: Request, who: Reader) -> JsonAnswer:
     """Read about the secret that signs events for URLs given in jobs. The secret's text is not shown."""
-    return await _told(request, await _endpoints(request).own(who.requester_id))
+    return await _answer(request, await _endpoints(request).own(who.requester_id))
 
 
 @router.post(
     "/secret",
     summary="Make or rotate your own secret",
     response_model=EndpointBody,
-    openapi_extra=documented(Rotation, required=False),
+    openapi_extra=request_body(Rotation, is_required=False),
     responses=problems.responses(*ALWAYS, *BODY, *SEALS, "webhooks_off", "document_conflict"),
 )
 async def new_secret(request: Request, who: Writer) -> JsonAnswer:
@@ -256,7 +256,7 @@ async def new_secret(request: Request, who: Writer) -> JsonAnswer:
     endpoint, secret = await _endpoints(request).new_own_secret(who.requester_id, overlap_ms=overlap_ms)
     log.info("key %s makes its requester's secret anew", who.key_id)
     await _act_on_secret(request, endpoint)
-    return await _told(request, endpoint, secret)
+    return await _answer(request, endpoint, secret)
 
 
 def _endpoints(request: Request) -> Endpoints:
@@ -267,21 +267,21 @@ def _endpoints(request: Request) -> Endpoints:
 
 
 async def _act(request: Request, what: str, endpoint: Endpoint) -> None:
-    disabled = endpoint.disabled_at is not None
-    named = {"target": endpoint.endpoint_id, "requester_id": endpoint.requester_id}
-    await act(request, f"webhook.endpoint_{what}", **named, disabled=disabled)
+    is_disabled = endpoint.disabled_at is not None
+    subject = {"target": endpoint.endpoint_id, "requester_id": endpoint.requester_id}
+    await act(request, f"webhook.endpoint_{what}", **subject, disabled=is_disabled)
 
 
 async def _act_on_secret(request: Request, endpoint: Endpoint) -> None:
-    named = {"target": endpoint.endpoint_id, "requester_id": endpoint.requester_id}
-    await act(request, "webhook.secret_rotated", **named)
+    subject = {"target": endpoint.endpoint_id, "requester_id": endpoint.requester_id}
+    await act(request, "webhook.secret_rotated", **subject)
 
 
 async def _overlap_ms(request: Request) -> int:
     return (await read(request, Rotation) if await request.body() else Rotation()).overlap_s * 1000
 
 
-async def _told(request: Request, endpoint: Endpoint, secret: str | None = None) -> JsonAnswer:
+async def _answer(request: Request, endpoint: Endpoint, secret: str | None = None) -> JsonAnswer:
     health = await troubled(state_of(request).engine.store, endpoint.requester_id)
     body = endpoint_body(endpoint, health.get(_where(endpoint), Breaker()), secret)
     return JsonAnswer(body, headers={"Cache-Control": "no-store"} if secret else None)

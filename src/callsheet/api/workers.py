@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from callsheet.http import problems
 from callsheet.http.audit import act
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.parameters import ALWAYS, BODY, Admin, Moment
 from callsheet.http.problems import Problem
 from callsheet.http.state import state_of
@@ -109,10 +109,10 @@ class DrainBody(BaseModel):
 
 def worker_body(worker: Worker, now: int) -> dict[str, Any]:
     """Return a worker as the JSON of an answer."""
-    told = worker._asdict()
-    del told["token_life_s"], told["draining_at"]
+    body = worker._asdict()
+    del body["token_life_s"], body["draining_at"]
     return {
-        **told,
+        **body,
         "enrolled": worker.created_at is not None,
         "state": worker_state(worker, now),
         "labels": list(worker.labels),
@@ -144,16 +144,16 @@ async def list_workers(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG
     status_code=201,
     summary="Invite a worker",
     response_model=Invited,
-    openapi_extra=documented(EnrolmentBody, required=False),
+    openapi_extra=request_body(EnrolmentBody, is_required=False),
     responses=problems.responses(*ALWAYS, *BODY),
 )
 async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
     """Create an enrolment token for one worker, or for `uses` workers. No later answer shows the token."""
-    asked = await read(request, EnrolmentBody) if await request.body() else EnrolmentBody()
-    text, made = await state_of(request).workers.invite(**asked.model_dump())
-    await act(request, "enrolment.created", target=made.enrolment_id, **_bounds(asked), uses=asked.uses)
-    told = {name: value for name, value in made._asdict().items() if name in Invited.model_fields}
-    return JsonAnswer({"enrolment_token": text, **told}, 201)
+    body = await read(request, EnrolmentBody) if await request.body() else EnrolmentBody()
+    text, enrolment = await state_of(request).workers.invite(**body.model_dump())
+    await act(request, "enrolment.created", target=enrolment.enrolment_id, **_bounds(body), uses=body.uses)
+    fields = {name: value for name, value in enrolment._asdict().items() if name in Invited.model_fields}
+    return JsonAnswer({"enrolment_token": text, **fields}, 201)
 
 
 @router.get(
@@ -164,8 +164,8 @@ async def invite(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - 
 )
 async def list_enrolments(request: Request, who: Admin) -> JsonAnswer:  # noqa: ARG001 - asked for its scope
     """List valid enrolments: queues, tenants, uses left, expiry. The server keeps only a hash of each token."""
-    found = await state_of(request).workers.enrolments()
-    return JsonAnswer({"enrolments": [right._asdict() for right in found]})
+    enrolments = await state_of(request).workers.enrolments()
+    return JsonAnswer({"enrolments": [right._asdict() for right in enrolments]})
 
 
 @router.delete(
@@ -183,9 +183,9 @@ async def withdraw(request: Request, enrolment_id: EnrolmentId, who: Admin) -> R
     return Response(status_code=204)
 
 
-def _bounds(asked: EnrolmentBody) -> dict[str, str]:
+def _bounds(body: EnrolmentBody) -> dict[str, str]:
     """Return the enrolment's queues and tenants for the audit log."""
-    return {"queues": " ".join(asked.queues or ["all"]), "tenants": " ".join(asked.tenants or ["all"])}
+    return {"queues": " ".join(body.queues or ["all"]), "tenants": " ".join(body.tenants or ["all"])}
 
 
 @router.delete(
@@ -206,13 +206,13 @@ async def revoke(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswe
     "/{worker_id}/drain",
     summary="Drain a worker",
     response_model=WorkerBody,
-    openapi_extra=documented(DrainBody, required=False),
+    openapi_extra=request_body(DrainBody, is_required=False),
     responses=problems.responses(*ALWAYS, *BODY, "not_found"),
 )
 async def drain(request: Request, worker_id: WorkerId, who: Admin) -> JsonAnswer:  # noqa: ARG001
     """Let a worker finish its jobs without claiming more; `{"drain": false}` stops draining."""
-    asked = await read(request, DrainBody) if await request.body() else DrainBody()
+    body = await read(request, DrainBody) if await request.body() else DrainBody()
     state = state_of(request)
-    worker = await state.workers.drain(worker_id, drain=asked.drain)
-    await act(request, "worker.drained" if asked.drain else "worker.resumed", target=worker_id)
+    worker = await state.workers.drain(worker_id, drain=body.drain)
+    await act(request, "worker.drained" if body.drain else "worker.resumed", target=worker_id)
     return JsonAnswer(worker_body(worker, await state.engine.store.now()))

@@ -149,7 +149,7 @@ class Flags:
             Pace(seconds(self.body_idle), max(0, self.body_rate)),
             Pace(seconds(self.upload_idle), max(0, self.upload_rate)),
             ConnectionLimits(self.strangers, self.strangers_per_address),
-            Hosts.of(self.allowed_hosts, guarded=self.auth == "off"),
+            Hosts.of(self.allowed_hosts, keyless=self.auth == "off"),
             Proxies.of(self.trusted_proxies or ()),
         )
 

@@ -45,20 +45,20 @@ class File(NamedTuple):
 
     whole: int = 0
     parts: int = 0
-    done: int = 0
+    assembled_bytes: int = 0
     upload_id: str = ""
     part_bytes: int = 0
-    said: int = 0
+    announced_bytes: int = 0
 
     def with_whole(self, most: int, *, is_said: bool) -> File:
         """Return the file with room for a request of up to `most` bytes. `is_said`: its length was announced."""
-        said = max(self.said, most) if is_said else self.said
-        return self._replace(whole=max(self.whole, most), said=said)
+        announced_bytes = max(self.announced_bytes, most) if is_said else self.announced_bytes
+        return self._replace(whole=max(self.whole, most), announced_bytes=announced_bytes)
 
     @property
     def room(self) -> int:
         """The total number of bytes reserved for the file."""
-        return self.whole + self.parts + self.done
+        return self.whole + self.parts + self.assembled_bytes
 
 
 class AttemptFiles(NamedTuple):
@@ -140,14 +140,14 @@ async def close(quotas: Quotas, store: Store, objects: Objects, record: AttemptF
     (job,) = await store.get([record.job_id])
     if job is not None and job.status is Status.RUNNING and job.claim_version == record.claim_version:
         return False
-    won = job is not None and job.status is Status.SUCCEEDED and job.claim_version == record.claim_version
-    adopted = await adopted_files(store, record.job_id) if won else {}
-    await _remove(objects, record, frozenset(adopted))
+    is_winner = job is not None and job.status is Status.SUCCEEDED and job.claim_version == record.claim_version
+    adopted_sizes = await adopted_files(store, record.job_id) if is_winner else {}
+    await _remove(objects, record, frozenset(adopted_sizes))
     if await store.delete_document(KIND, _id_of(record.job_id, record.claim_version)):
-        kept = sum(size for key, size in adopted.items() if key.startswith(f"{record.folder}/"))
-        if kept:
+        kept_bytes = sum(size for key, size in adopted_sizes.items() if key.startswith(f"{record.folder}/"))
+        if kept_bytes:
             await mark_job(store, record.job_id, record.requester_id)
-        await quotas.bytes.add(record.requester_id, {RESERVED: -record.room, ARTIFACTS: kept})
+        await quotas.bytes.add(record.requester_id, {RESERVED: -record.room, ARTIFACTS: kept_bytes})
     return True
 
 
@@ -171,7 +171,7 @@ async def close_one(quotas: Quotas, store: Store, objects: Objects, attempt: Att
             await close(quotas, store, objects, record)
 
 
-async def reserved(store: Store) -> list[AttemptFiles]:
+async def open_records(store: Store) -> list[AttemptFiles]:
     """Return all open records, one per attempt."""
     return [_record(document) for document in await store.documents(KIND)]
 
@@ -187,15 +187,15 @@ async def adopted_files(store: Store, job_id: str) -> dict[str, int]:
     return {file["key"]: file["bytes"] for file in await artifacts_of(store, job_id)}
 
 
-async def _remove(objects: Objects, record: AttemptFiles, adopted: frozenset[str]) -> None:
+async def _remove(objects: Objects, record: AttemptFiles, adopted_keys: frozenset[str]) -> None:
     """Delete an attempt's files that its job has not adopted, and abort its open multipart uploads."""
     for name in record.files:
         if (upload := record.upload_of(name)) is not None:
             await objects.abort_multipart(upload)
     for folder in (record.folder, f"{INCOMING}/{record.folder}"):
-        gone = [info.key async for info in objects.list(folder) if info.key not in adopted]
-        for start in range(0, len(gone), AT_ONCE):
-            await objects.delete(*gone[start : start + AT_ONCE])
+        keys = [info.key async for info in objects.list(folder) if info.key not in adopted_keys]
+        for start in range(0, len(keys), AT_ONCE):
+            await objects.delete(*keys[start : start + AT_ONCE])
 
 
 def _id_of(job_id: str, claim_version: int) -> str:

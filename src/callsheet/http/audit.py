@@ -51,7 +51,7 @@ class Audit:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: deque[AuditEntry] = deque()
-        self._dropped = 0
+        self._lost_count = 0
         self._windows: dict[str, _Window] = {}
         self._seen: RecentCache[bool] = RecentCache()
         self._uses: deque[tuple[str, AuditEntry]] = deque(maxlen=MOST_WAITING)
@@ -72,12 +72,12 @@ class Audit:
     def note(self, entry: AuditEntry) -> None:
         """Queue an entry, which the background task writes soon together with others."""
         if len(self._waiting) >= MOST_WAITING:
-            self._dropped += 1
+            self._lost_count += 1
             return
         self._waiting.append(entry)
         self._run()
 
-    def refused(self, request: Request, problem: Problem) -> None:
+    def note_refusal(self, request: Request, problem: Problem) -> None:
         """Queue an entry for a request that this server answers with 401 or 403."""
         action = REFUSALS.get(problem.code)
         if action is None:
@@ -98,7 +98,7 @@ class Audit:
         else:
             window.more += 1
 
-    def used(self, request: Request, who: Principal) -> None:
+    def note_use(self, request: Request, who: Principal) -> None:
         """Queue an entry when a key is used from an address for the first time."""
         address = _address(request)
         name = f"{who.key_id} {address}"
@@ -119,10 +119,10 @@ class Audit:
         for name in [name for name, window in self._windows.items() if close or now - window.since > WINDOW_S]:
             window = self._windows.pop(name)
             if window.more:
-                self._waiting.append(_counted(window.entry, window.more))
-        if self._dropped:
-            log.warning("the audit log lost %d entries: the store did not take them in time", self._dropped)
-            self._dropped = 0
+                self._waiting.append(_with_count(window.entry, window.more))
+        if self._lost_count:
+            log.warning("the audit log lost %d entries: the store did not take them in time", self._lost_count)
+            self._lost_count = 0
         entries = [self._waiting.popleft() for _ in range(len(self._waiting))]
         try:
             await self._store.audit_append(entries)
@@ -162,10 +162,10 @@ class Audit:
 
     async def _is_new(self, key_id: str, address: str) -> bool:
         documents = await self._store.documents(SEEN, key_id)
-        known: list[str] = json.loads(documents[0].body) if documents else []
-        if address in known:
+        addresses: list[str] = json.loads(documents[0].body) if documents else []
+        if address in addresses:
             return False
-        body = json.dumps([*known, address][-MOST_ADDRESSES:])
+        body = json.dumps([*addresses, address][-MOST_ADDRESSES:])
         with contextlib.suppress(DocumentConflict):  # another server has just recorded an address
             await self._store.put_document(Document(SEEN, key_id, body, documents[0].version if documents else 0))
         return True
@@ -229,11 +229,11 @@ def _address(request: Request) -> str:
 def network_of(address: str) -> str:
     """Return the /64 network of an IPv6 address, which one customer owns; return any other address unchanged."""
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return address
-    return address if found.version == 4 else str(ipaddress.ip_network(f"{found}/64", strict=False))  # noqa: PLR2004
+    return address if ip.version == 4 else str(ipaddress.ip_network(f"{ip}/64", strict=False))  # noqa: PLR2004
 
 
-def _counted(entry: AuditEntry, more: int) -> AuditEntry:
+def _with_count(entry: AuditEntry, more: int) -> AuditEntry:
     return entry._replace(details=json.dumps({**json.loads(entry.details), "more": more}))

@@ -27,7 +27,7 @@ NOBODY = Principal("", "", frozenset({"admin"}))
 
 
 @cache
-def allowed(scope: str) -> Callable[[Request], Awaitable[Principal]]:
+def requires(scope: str) -> Callable[[Request], Awaitable[Principal]]:
     """Return a dependency that authenticates the caller, checks its scope and returns its Principal."""
 
     async def dependency(request: Request) -> Principal:
@@ -50,7 +50,7 @@ async def check(request: Request, scope: str) -> Principal:
     state.rates.check(who, quota=state.quotas.known(who.requester_id))
     if not who.may(scope):
         raise Problem("forbidden", f"this key lacks the scope {scope}")
-    state.audit.used(request, who)
+    state.audit.note_use(request, who)
     return who
 
 
@@ -62,8 +62,8 @@ async def authenticate(state: ServerState, text: str) -> Principal:
         return await state.workers.principal(text)
     who = await state.keys.principal(text) if text else None
     if who is None:
-        told = "this key is not known, or not any more" if text else "send an API key: Authorization: Bearer KEY"
-        raise Problem("unauthorized", told, headers=CHALLENGE)
+        detail = "this key is not known, or not any more" if text else "send an API key: Authorization: Bearer KEY"
+        raise Problem("unauthorized", detail, headers=CHALLENGE)
     return who
 
 

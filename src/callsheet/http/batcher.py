@@ -42,11 +42,11 @@ FEW = 500
 MAX_WAIT_S = 60
 
 
-def reserved(task: str) -> Problem:
+def reserved_task_problem(task: str) -> Problem:
     """Return Problem `task_reserved` for a task that only its contract's own route may enqueue."""
     contract = lifecycle_of(TASKS[task])
-    told = f"{task} is a task of the contract {contract.name}: {contract.route} creates its jobs"
-    return Problem("task_reserved", told)
+    detail = f"{task} is a task of the contract {contract.name}: {contract.route} creates its jobs"
+    return Problem("task_reserved", detail)
 
 
 class EnqueueBatcher:
@@ -68,7 +68,7 @@ class EnqueueBatcher:
         Raises the engine's errors, Problem `task_reserved`, and Problem `queue_full` with an estimated wait.
         """
         if TASKS.get(new.kind, new.contract) != new.contract:
-            raise reserved(new.kind)
+            raise reserved_task_problem(new.kind)
         new = self.in_slot(new)
         try:
             if new.idempotency is not None:
@@ -209,31 +209,31 @@ class QueuedEstimates:
     async def limits(self, batch: Iterable[NewJob]) -> dict[str, int] | None:
         """Return the quotas that the store must check for a batch, or None if there are none."""
         counts = Counter(new.requester_id for new in batch)
-        wanted = {name: limit for name in counts if (limit := self._quotas.known(name).queued)}
-        if not wanted:
+        quotas = {name: limit for name in counts if (limit := self._quotas.known(name).queued)}
+        if not quotas:
             return None
-        await self._look(wanted, counts)
-        return {name: limit for name, limit in wanted.items() if not self._takes(name, counts[name])} or None
+        await self._look(quotas, counts)
+        return {name: limit for name, limit in quotas.items() if not self._takes(name, counts[name])} or None
 
     def forget(self, requester_id: str) -> None:
         """Record that a tenant was refused: its quota is checked until the store is asked again."""
         self._keep(requester_id, 0)
 
-    async def _look(self, wanted: dict[str, int], counts: Counter[str]) -> None:
+    async def _look(self, quotas: dict[str, int], counts: Counter[str]) -> None:
         """Ask the store for the queued jobs of tenants with outdated estimates.
 
         Small quotas are always checked instead.
         """
         now = time.monotonic()
-        old = [name for name, limit in wanted.items() if limit > FEW and self._is_old(name, counts[name], now)]
+        old = [name for name, limit in quotas.items() if limit > FEW and self._is_old(name, counts[name], now)]
         if not old:
             return
         for name in old:
             self._keep(name, 0)  # concurrent batches are checked meanwhile
-        queued = await self._store.queued_of(old, most=max(wanted[name] for name in old))
-        for name, used in zip(old, queued, strict=True):
-            left = wanted[name] - used
-            self._keep(name, left // 10 if left > max(FEW, wanted[name] // 10) else 0)
+        queue_lengths = await self._store.queued_of(old, most=max(quotas[name] for name in old))
+        for name, used in zip(old, queue_lengths, strict=True):
+            left = quotas[name] - used
+            self._keep(name, left // 10 if left > max(FEW, quotas[name] // 10) else 0)
 
     def _is_old(self, requester_id: str, count: int, now: float) -> bool:
         """Return whether a tenant's estimate is outdated.

@@ -43,7 +43,7 @@ class Meter:
         earned_s = grace_s + read_bytes / rate - self._waited_s if rate else math.inf
         return min(idle_s, earned_s)
 
-    def waited(self, seconds: float) -> None:
+    def add_wait(self, seconds: float) -> None:
         """Add time that the server spent waiting for the client."""
         self._waited_s += seconds
 
@@ -55,7 +55,7 @@ class Meter:
                 message = await receive()
         except TimeoutError:
             raise self._late() from None
-        self.waited(self._clock() - started_at)
+        self.add_wait(self._clock() - started_at)
         return message
 
     def _late(self) -> Problem:

@@ -34,7 +34,7 @@ class Buckets:
         if bucket is None and not self._has_room(at):
             name = OTHERS
             bucket = self._of.get(name)
-        tokens = most_of(rate) if bucket is None else filled(bucket[0], bucket[1], rate, at)
+        tokens = capacity_of(rate) if bucket is None else tokens_at(bucket[0], bucket[1], rate, at)
         if tokens < 1.0:
             return max(1, math.ceil((1.0 - tokens) / rate))
         self._of[name] = (tokens - 1.0, at, rate)
@@ -49,19 +49,19 @@ class Buckets:
         if len(self._of) < self._most:
             return True
         for name, (tokens, at, rate) in list(islice(self._of.items(), LOOK)):
-            if name != OTHERS and filled(tokens, at, rate, now) >= most_of(rate):
+            if name != OTHERS and tokens_at(tokens, at, rate, now) >= capacity_of(rate):
                 del self._of[name]
                 return True
             self._of.move_to_end(name)  # so that the next search examines other buckets
         return False
 
 
-def filled(tokens: float, at: float, rate: float, now: float) -> float:
+def tokens_at(tokens: float, at: float, rate: float, now: float) -> float:
     """Return the tokens in a bucket at `now`, computed from the `tokens` it held at `at`."""
     return min(max(1.0, rate * BURST_S), tokens + max(0.0, now - at) * rate)
 
 
-def most_of(rate: float) -> float:
+def capacity_of(rate: float) -> float:
     """Return the capacity of a bucket: BURST_S seconds' worth of tokens, and at least one."""
     return max(1.0, rate * BURST_S)
 

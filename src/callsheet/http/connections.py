@@ -47,9 +47,9 @@ class ConnectionCounter:
         """Count a new connection. Returns the Problem to answer with if a limit is reached, else None."""
         limits, problem = self._limits, None
         if self._inside[address] >= limits.per_address and not self._proxies.trust(address):
-            problem = _crowded("too_many_requests", "your address has")
+            problem = _crowd_problem("too_many_requests", "your address has")
         elif self._inside.total() >= limits.most:
-            problem = _crowded("too_many_connections", "this server has")
+            problem = _crowd_problem("too_many_connections", "this server has")
         self._inside[address] += 1
         return problem
 
@@ -60,9 +60,9 @@ class ConnectionCounter:
             del self._inside[address]
 
 
-def _crowded(code: str, who: str) -> Problem:
-    told = f"{who} too many open connections that have shown no key; close some, or come back in {RETRY_S} s"
-    return Problem(code, told, headers={"Retry-After": str(RETRY_S), "Connection": "close"})
+def _crowd_problem(code: str, who: str) -> Problem:
+    detail = f"{who} too many open connections that have shown no key; close some, or come back in {RETRY_S} s"
+    return Problem(code, detail, headers={"Retry-After": str(RETRY_S), "Connection": "close"})
 
 
 def admit(scope: Scope, key_id: str) -> None:

@@ -64,8 +64,8 @@ async def metrics(request: Request) -> Response:
 
 
 def _is_local(request: Request) -> bool:
-    forwarded = request.headers.get("x-forwarded-for") or request.headers.get("forwarded")
+    proxy_header = request.headers.get("x-forwarded-for") or request.headers.get("forwarded")
     try:
-        return not forwarded and request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
+        return not proxy_header and request.client is not None and ipaddress.ip_address(request.client.host).is_loopback
     except ValueError:
         return False

@@ -35,15 +35,15 @@ class Hosts(NamedTuple):
     """
 
     names: tuple[str, ...] | None = None
-    guarded: bool = False
+    keyless: bool = False
 
     @classmethod
-    def of(cls, names: Sequence[str] | None, *, guarded: bool) -> Hosts:
+    def of(cls, names: Sequence[str] | None, *, keyless: bool) -> Hosts:
         """Return the Hosts for names such as `jobs.example.org`; raises InvalidInput."""
         for name in names or ():
             if not IS_HOST(name):
                 raise InvalidInput(f"allowed-hosts: {name!r} is no host; write jobs.example.org, without http://")
-        return cls(tuple(_bare(name) for name in names) if names else None, guarded)
+        return cls(tuple(_bare(name) for name in names) if names else None, keyless)
 
     def refusal(self, scope: Scope, hosts: Sequence[bytes]) -> Problem | None:
         """Return the Problem that a request is refused with, by its `Host` header values; None lets the request in."""
@@ -57,7 +57,7 @@ class Hosts(NamedTuple):
         if self._lists and not self._answers_to(host) and scope["path"] not in PROBES:
             advice = "name it with --allowed-hosts or CALLSHEET_ALLOWED_HOSTS to allow it"
             return Problem("host_not_allowed", f"this server does not answer to the name in Host; {advice}")
-        if self.guarded and scope["method"] not in SAFE and not is_own_page(_headers(scope), host):
+        if self.keyless and scope["method"] not in SAFE and not is_own_page(_headers(scope), host):
             return Problem(
                 "forbidden", "a page of another site may not change anything here; Origin is not this server"
             )
@@ -65,7 +65,7 @@ class Hosts(NamedTuple):
 
     @property
     def _lists(self) -> bool:
-        return self.guarded or self.names is not None
+        return self.keyless or self.names is not None
 
     def _answers_to(self, host: str) -> bool:
         name = _bare(host)

@@ -14,19 +14,19 @@ if TYPE_CHECKING:
 
 MOST = 255
 VISIBLE = re.compile(r"[!-~]{1,255}").fullmatch
-QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"').fullmatch
+IS_QUOTED = re.compile(r'"((?:[ !#-\[\]-~]|\\["\\])*)"').fullmatch
 
 
 def key_of(request: Request) -> str | None:
     """Return the request's idempotency key, or None; raises Problem. `"abc"` and `abc` are the same key."""
-    given = request.headers.getlist("idempotency-key")
-    if not given:
+    values = request.headers.getlist("idempotency-key")
+    if not values:
         return None
-    if len(given) > 1:
+    if len(values) > 1:
         raise Problem("bad_request", "send one Idempotency-Key, not several")
-    text = given[0].strip()
-    if quoted := QUOTED(text):
-        text = re.sub(r"\\(.)", r"\1", quoted[1])
+    text = values[0].strip()
+    if match := IS_QUOTED(text):
+        text = re.sub(r"\\(.)", r"\1", match[1])
     if not VISIBLE(text):
         raise Problem("bad_request", f"an Idempotency-Key has 1 to {MOST} visible ASCII characters and no spaces")
     return text

@@ -20,7 +20,7 @@ MARGIN = 20  # levels of spare recursion, so that parsed JSON can be encoded ins
 
 def one_line(text: str) -> str:
     """Return JSON text with every character escaped that would break a line or the UTF-8 encoding."""
-    return text if text.isascii() else BREAKS.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return text if text.isascii() else BREAKS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def json_text(value: Any) -> str:
@@ -28,7 +28,7 @@ def json_text(value: Any) -> str:
     return one_line(json.dumps(value, ensure_ascii=False, separators=(",", ":")))
 
 
-def parsed(text: str) -> Any:
+def parse_json(text: str) -> Any:
     """Return the value of JSON text, or `{"_raw": text}` if the text is invalid or nested too deeply."""
     try:
         return _read(text, MARGIN)
@@ -60,8 +60,8 @@ class JsonAnswer(Response):
 M = TypeVar("M", bound=pydantic.BaseModel)
 
 
-def documented(
-    model: type[pydantic.BaseModel], *others: type[pydantic.BaseModel], required: bool = True
+def request_body(
+    model: type[pydantic.BaseModel], *others: type[pydantic.BaseModel], is_required: bool = True
 ) -> dict[str, Any]:
     """Return the `openapi_extra` of a route: the model of its body, or several alternative models."""
     schema = model.model_json_schema()
@@ -69,7 +69,7 @@ def documented(
         schemas = [schema, *(other.model_json_schema() for other in others)]
         examples = [example for schema in schemas for example in schema.pop("examples", [])]
         schema = {"anyOf": schemas, **({"examples": examples} if examples else {})}
-    return {"requestBody": {"required": required, "content": {"application/json": {"schema": schema}}}}
+    return {"requestBody": {"required": is_required, "content": {"application/json": {"schema": schema}}}}
 
 
 async def read(request: Request, model: type[M]) -> M:

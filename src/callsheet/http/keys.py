@@ -31,7 +31,7 @@ HEAD = "cs_live_"
 FIND, SECRET, SUM = 10, 32, 6
 SCOPES = ("jobs:read", "jobs:write", "worker", "worker:all", "admin")
 DEFAULT_SCOPES = SCOPES[:2]
-IMPLIED = {"worker": "worker:all"}  # a right for all tenants includes each single tenant
+IMPLIED_BY = {"worker": "worker:all"}  # a right for all tenants includes each single tenant
 KEPT_S = 30.0  # how long store lookups are cached: a revoked key works no longer than this
 LEAST_LETTERS, LEAST_VARIETY = 16, 8  # of a key that a person chose
 NOBODY = hashlib.sha256(b"nobody").hexdigest()
@@ -67,7 +67,7 @@ class Principal(NamedTuple):
 
     def may(self, scope: str) -> bool:
         """Return whether the caller has a scope, directly or implied by another scope."""
-        return scope in self.scopes or "admin" in self.scopes or IMPLIED.get(scope) in self.scopes
+        return scope in self.scopes or "admin" in self.scopes or IMPLIED_BY.get(scope) in self.scopes
 
 
 class ApiKey(NamedTuple):
@@ -90,7 +90,7 @@ class ApiKeys:
     def __init__(self, store: Store, *, bootstrap: str = "", pepper: str | None = None) -> None:
         self._store = store
         self._pepper = os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper
-        self._known: RecentCache[tuple[float, Principal]] = RecentCache()
+        self._principals: RecentCache[tuple[float, Principal]] = RecentCache()
         self._unknown: RecentCache[float] = RecentCache()  # separate, so that guesses evict no valid keys
         self._bootstrap = self._hash(strong(bootstrap)) if bootstrap else ""
         self.on_revoke: list[Callable[[str], None]] = []  # called with the id of each key revoked here
@@ -113,7 +113,7 @@ class ApiKeys:
         now = await self._store.now()
         text = new_key()
         expires_at = None if ttl_s is None else now + round(ttl_s * 1000)
-        key = ApiKey(found_by(text), name, requester_id, tuple(scopes), now, expires_at, None, rate, tuple(teams))
+        key = ApiKey(lookup_id(text), name, requester_id, tuple(scopes), now, expires_at, None, rate, tuple(teams))
         body = {**key._asdict(), "hash": self._hash(text)}
         await self._store.put_document(Document(KIND, key.key_id, json.dumps(body), 0))
         return text, key
@@ -130,9 +130,9 @@ class ApiKeys:
         for document in await self._store.documents(KIND, key_id):
             body = {**json.loads(document.body), "revoked_at": await self._store.now()}
             await self._store.put_document(document._replace(body=json.dumps(body)))
-            self._known.clear()
-            for told in self.on_revoke:
-                told(key_id)
+            self._principals.clear()
+            for listener in self.on_revoke:
+                listener(key_id)
             return True
         return False
 
@@ -141,25 +141,25 @@ class ApiKeys:
         digest = self._hash(text)
         if self._bootstrap and hmac.compare_digest(digest, self._bootstrap):
             return Principal(BOOTSTRAP, "", frozenset({"admin"}))
-        kept = self._known.get(digest)
-        if kept is not None and time.monotonic() - kept[0] < KEPT_S:
-            return kept[1]
+        entry = self._principals.get(digest)
+        if entry is not None and time.monotonic() - entry[0] < KEPT_S:
+            return entry[1]
         refused_at = self._unknown.get(digest)
         if refused_at is not None and time.monotonic() - refused_at < KEPT_S:
             return None
-        found = await self._look_up(text, digest)
-        if found is None:
+        principal = await self._look_up(text, digest)
+        if principal is None:
             self._unknown.put(digest, time.monotonic())
         else:
-            self._known.put(digest, (time.monotonic(), found))
-        return found
+            self._principals.put(digest, (time.monotonic(), principal))
+        return principal
 
     async def present(self, text: str) -> ApiKey | None:
         """Return the stored record of a key, bypassing the cache; None for an unknown, revoked or expired key."""
         digest = self._hash(text)
         if self._bootstrap and hmac.compare_digest(digest, self._bootstrap):
             return await self.current(BOOTSTRAP, digest)
-        return await self.current(found_by(text), digest) if is_well_formed(text) else None
+        return await self.current(lookup_id(text), digest) if is_well_formed(text) else None
 
     async def current(self, key_id: str, digest: str) -> ApiKey | None:
         """Return the stored record of a key by id and hash, bypassing the cache; None for an invalid key."""
@@ -188,7 +188,7 @@ class ApiKeys:
         return key.revoked_at is None and (key.expires_at is None or key.expires_at > await self._store.now())
 
     async def _look_up(self, text: str, digest: str) -> Principal | None:
-        key = await self.current(found_by(text), digest) if is_well_formed(text) else None
+        key = await self.current(lookup_id(text), digest) if is_well_formed(text) else None
         return None if key is None else principal_of(key)
 
     def _hash(self, text: str) -> str:
@@ -198,8 +198,8 @@ class ApiKeys:
 def strong(text: str) -> str:
     """Return a key that a person chose, if it is hard to guess; raises InvalidInput, without the key in its message."""
     if len(text) < LEAST_LETTERS or len(set(text)) < LEAST_VARIETY:
-        told = f"CALLSHEET_API_KEY needs at least {LEAST_LETTERS} characters, {LEAST_VARIETY} of them different"
-        raise InvalidInput(f"{told}; make one with: openssl rand -hex 24")
+        detail = f"CALLSHEET_API_KEY needs at least {LEAST_LETTERS} characters, {LEAST_VARIETY} of them different"
+        raise InvalidInput(f"{detail}; make one with: openssl rand -hex 24")
     return text
 
 
@@ -225,14 +225,14 @@ def is_well_formed(text: str, head: str = HEAD) -> bool:
 
 
 def _sum(text: str) -> str:
-    number, found = zlib.crc32(text.encode()), ""
+    number, digits = zlib.crc32(text.encode()), ""
     for _ in range(SUM):
         number, digit = divmod(number, len(LETTERS))
-        found = LETTERS[digit] + found
-    return found
+        digits = LETTERS[digit] + digits
+    return digits
 
 
-def found_by(text: str, head: str = HEAD) -> str:
+def lookup_id(text: str, head: str = HEAD) -> str:
     """Return the characters of a key by which the store finds it."""
     return text[len(head) : len(head) + FIND]
 

@@ -138,14 +138,14 @@ class FailedSignIns:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     @contextlib.contextmanager
-    def counted(self, address: str, *, guessed: bool) -> Iterator[None]:
+    def count_failures(self, address: str, *, is_guessable: bool) -> Iterator[None]:
         """Count a Problem `unauthorized` raised in the block as a failed sign-in of this address.
 
         Raises `too_many_requests` if the address has failed too often. `guessed`: the key was chosen by a person, and
         such an address is refused before its key is checked. Generated keys are always checked: clients behind the same
         address may hold valid ones, and nobody guesses those.
         """
-        if guessed and self._left(address) < 1.0:
+        if is_guessable and self._left(address) < 1.0:
             raise self._refusal(address)
         try:
             yield

@@ -117,38 +117,38 @@ class Recount:
         walk, version = await self._read()
         if walk is None or walk.ended_at:
             if walk is None or walk.ended_at + EVERY_MS <= now:
-                await self._keep(await self._begun(now), version)
+                await self._keep(await self._new_walk(now), version)
             return False
-        found = [info async for info in _some(self._objects.list(after=walk.cursor))]
-        await self._count(walk, found)
-        if len(found) == KEYS:
-            await self._keep(walk._replace(cursor=found[-1].key), version)
+        infos = [info async for info in _first_keys(self._objects.list(after=walk.cursor))]
+        await self._count(walk, infos)
+        if len(infos) == KEYS:
+            await self._keep(walk._replace(cursor=infos[-1].key), version)
             return False
         if not await self._keep(walk._replace(ended_at=now), version):
             return False
         await self._apply(walk)
         return True
 
-    async def _begun(self, now: int) -> Walk:
+    async def _new_walk(self, now: int) -> Walk:
         """Return a new walk with the tenants' current counts, and the bytes reserved for unfinished files."""
-        stored, walk = await self._quotas.bytes.of_all(), Walk(now, "", {}, {}, {}, {}, [], [])
-        for tenant, before in stored.items():
+        totals, walk = await self._quotas.bytes.of_all(), Walk(now, "", {}, {}, {}, {}, [], [])
+        for tenant, before in totals.items():
             walk.base[tenant], walk.removed[tenant] = before.parts, before.removed
             if before.charged_at + BEGINNING_MS > now:
                 walk.busy.append(tenant)  # charged bytes may not be recorded yet
         for document in await self._store.documents(object_access.UPLOAD):
-            kept = json.loads(document.body)
-            if kept["status"] == "open":
-                _add(walk.counted, kept["requester_id"], part_of(kept["key"]), kept["size"])
-        for attempt in await attempt_files.reserved(self._store):
+            upload = json.loads(document.body)
+            if upload["status"] == "open":
+                _add(walk.counted, upload["requester_id"], part_of(upload["key"]), upload["size"])
+        for attempt in await attempt_files.open_records(self._store):
             _add(walk.counted, attempt.requester_id, RESERVED, attempt.room)
             walk.attempts.append(attempt.folder)
         return walk
 
-    async def _count(self, walk: Walk, found: list[ObjectInfo]) -> None:
+    async def _count(self, walk: Walk, infos: list[ObjectInfo]) -> None:
         """Add objects to the walk under their owners. Files of deleted jobs are removed."""
-        owners, running = await self._owners_of(walk, found), frozenset(walk.attempts)
-        for info in found:
+        owners, running = await self._owners_of(walk, infos), frozenset(walk.attempts)
+        for info in infos:
             owner = owners.get(named_by(info.key))
             if owner is None or "/".join(info.key.split("/")[:3]) in running:
                 continue
@@ -157,12 +157,12 @@ class Recount:
             elif info.modified_ms < walk.begun_at + SKEW_MS:
                 _add(walk.doubtful, owner, part_of(info.key), info.size_bytes)
 
-    async def _owners_of(self, walk: Walk, found: list[ObjectInfo]) -> dict[Named, str]:
+    async def _owners_of(self, walk: Walk, infos: list[ObjectInfo]) -> dict[Named, str]:
         """Return the owners of the tenants, jobs and videos named by object keys. Names without owner are omitted."""
         names = {folder_of(tenant): tenant for tenant in walk.base}
-        named = {named_by(info.key) for info in found}
-        owners = await self._owners_of_jobs([one.id for one in named if one.kind == "job"])
-        for one in named:
+        subjects = {named_by(info.key) for info in infos}
+        owners = await self._owners_of_jobs([one.id for one in subjects if one.kind == "job"])
+        for one in subjects:
             if one.kind == "tenant" and (one.id in names or not one.id.startswith("~")):
                 owners[one] = names.get(one.id, one.id)
             elif one.kind == "video" and (owner := await self._owners.of_video(one.id)) is not None:
@@ -217,15 +217,15 @@ class Recount:
         return True
 
 
-def drift(walk: Walk, tenant: str, part: str, removed: Mapping[str, int]) -> int:
+def drift(walk: Walk, tenant: str, part: str, removals: Mapping[str, int]) -> int:
     """Return the certain part of a count's error at the walk's start, in bytes; negative if the count was too high."""
     base = walk.base.get(tenant, {}).get(part, 0)
     least = walk.counted.get(tenant, {}).get(part, 0)
     if least > base:
         return least - base
     most = least + walk.doubtful.get(tenant, {}).get(part, 0)
-    gone = removed.get(part, 0) - walk.removed.get(tenant, {}).get(part, 0)
-    return 0 if tenant in walk.busy else min(0, most + gone - base)
+    deleted_bytes = removals.get(part, 0) - walk.removed.get(tenant, {}).get(part, 0)
+    return 0 if tenant in walk.busy else min(0, most + deleted_bytes - base)
 
 
 def _parts(walk: Walk, tenant: str) -> set[str]:
@@ -237,9 +237,9 @@ def _add(counts: Counts, tenant: str, part: str, size: int) -> None:
     own[part] = own.get(part, 0) + size
 
 
-async def _some(found: AsyncIterator[ObjectInfo]) -> AsyncIterator[ObjectInfo]:
+async def _first_keys(infos: AsyncIterator[ObjectInfo]) -> AsyncIterator[ObjectInfo]:
     count = 0
-    async for info in found:
+    async for info in infos:
         yield info
         count += 1
         if count == KEYS:

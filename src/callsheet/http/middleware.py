@@ -34,7 +34,7 @@ ALWAYS = [
 ]
 DRAIN_BYTES = 8 * 1024 * 1024
 DRAIN_S = 1.0
-STREAMED = "/objects/"  # bodies of this route are streamed to disk; their signed URLs limit the size
+STREAM_PATH = "/objects/"  # bodies of this route are streamed to disk; their signed URLs limit the size
 STREAMED_BYTES = 5 * 1024**4  # S3's limit for one object
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OPEN_BODIES = frozenset({"/internal/worker/enroll", "/studio/session"})  # these bodies contain the credentials
@@ -60,7 +60,7 @@ class RequestMiddleware:
         self._secret = secret.encode()
         self._plain = _Body(body_bytes, edge.bodies)
         self._open = _Body(min(OPEN_BYTES, body_bytes), edge.bodies, is_open=True)
-        self._streamed = _Body(STREAMED_BYTES, edge.uploads)
+        self._stream_body = _Body(STREAMED_BYTES, edge.uploads)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -75,14 +75,14 @@ class RequestMiddleware:
             else:
                 await self._app(scope, exchange.receive, exchange.send)
         except Exception:
-            if not exchange.answered:  # otherwise the error is already logged and answered
+            if not exchange.is_answered:  # otherwise the error is already logged and answered
                 raise
         finally:
             exchange.tell()
 
     def _body_of(self, scope: Scope) -> _Body:
-        if scope["method"] == "PUT" and scope["path"].startswith(STREAMED):
-            return self._streamed
+        if scope["method"] == "PUT" and scope["path"].startswith(STREAM_PATH):
+            return self._stream_body
         return self._open if scope["path"] in OPEN_BODIES else self._plain
 
 
@@ -101,13 +101,13 @@ class _Exchange:
         self._scope, self._receive, self._send = scope, receive, send
         self._body, self._read, self._status = body, 0, 0
         self._meter: Meter | None = None
-        self._begun = time.perf_counter()
-        given = self._length = self._encoding = self._expects = b""
+        self._started_s = time.perf_counter()
+        client_id = self._length = self._encoding = self._expects = b""
         self._more = self._is_late = False
         self._hosts: list[bytes] = []
         for name, value in scope["headers"]:
             if name == b"x-request-id":
-                given = value
+                client_id = value
             elif name == b"content-length":
                 self._length, self._more = value, value != b"0"
             elif name == b"transfer-encoding":
@@ -118,12 +118,12 @@ class _Exchange:
                 self._expects = value
             elif name == b"host":
                 self._hosts.append(value)
-        self.request_id = id_of(given, scope["headers"], secret)
+        self.request_id = id_of(client_id, scope["headers"], secret)
         self._own = [(b"x-request-id", self.request_id.encode()), *ALWAYS]
         scope["callsheet.request_id"] = self.request_id
 
     @property
-    def answered(self) -> bool:
+    def is_answered(self) -> bool:
         """Whether the response headers were sent."""
         return self._status != 0
 
@@ -135,7 +135,7 @@ class _Exchange:
             return Problem("unsupported_encoding", "send the body as it is, without Content-Encoding")
         if self._length and (not self._length.isdigit() or int(self._length[:18]) > self._body.most_bytes):
             return self._too_large()
-        if self._scope["path"].startswith(STREAMED):
+        if self._scope["path"].startswith(STREAM_PATH):
             return None  # the signature of its URL is over the whole query
         return query_refusal(self._scope["query_string"])
 
@@ -191,7 +191,7 @@ class _Exchange:
         level = logging.DEBUG if self._scope.get("callsheet.quiet") else logging.INFO
         if not log.isEnabledFor(level):
             return
-        scope, took_ms = self._scope, (time.perf_counter() - self._begun) * 1000
+        scope, took_ms = self._scope, (time.perf_counter() - self._started_s) * 1000
         fields: dict[str, Any] = {
             "method": scope["method"] if scope["method"] in METHODS else "?",
             "path": path_of(scope),
@@ -207,7 +207,7 @@ class _Exchange:
 
 
 REPEATABLE = frozenset({"status", "video_id"})  # the parameters that take several values
-SHOWN = 64
+SHOWN_CHARS = 64
 
 
 def query_refusal(query: bytes) -> Problem | None:
@@ -218,7 +218,7 @@ def query_refusal(query: bytes) -> Problem | None:
     for part in query.split(b"&"):
         name = unquote_plus(part.partition(b"=")[0].decode("latin-1"))
         if name in seen and name not in REPEATABLE:
-            return Problem("validation_failed", f"{name[:SHOWN]}: give this parameter once; it was given twice")
+            return Problem("validation_failed", f"{name[:SHOWN_CHARS]}: give this parameter once; it was given twice")
         seen.add(name)
     return None
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from .worker_registry import WorkerRegistry
 
 UPLOAD = "upload"  # the kind of the documents of `/v1/uploads`
-SEALED = frozenset({UPLOADS, JOBS, INCOMING})  # folders in which a URL writes only for an upload or an attempt
+BOUND_FOLDERS = frozenset({UPLOADS, JOBS, INCOMING})  # folders in which a URL writes only for an upload or an attempt
 AT_ONCE = 1_000
 
 
@@ -61,18 +61,18 @@ def key_of(binding: Binding, name: str) -> str:
     return f"{INCOMING}/{JOBS}/{binding.id}/{binding.claim_version}/{name}"
 
 
-def attempt_of(bound: str) -> tuple[str, int] | None:
+def attempt_of(binding: str) -> tuple[str, int] | None:
     """Return the job id and claim version that a URL is bound to, or None if it is not bound to an attempt."""
-    kind, _, rest = bound.partition(":")
+    kind, _, rest = binding.partition(":")
     job_id, claim_version, *_ = [*rest.split(":"), "", ""]
     return (job_id, int(claim_version)) if kind == "attempt" and IS_UUID(job_id) and claim_version.isdecimal() else None
 
 
-async def check(store: Store, workers: WorkerRegistry, key: str, bound: str) -> None:
+async def check(store: Store, workers: WorkerRegistry, key: str, binding: str) -> None:
     """Raise LinkRefused unless the upload or attempt that a URL is bound to is open."""
-    if not bound and key.partition("/")[0] not in SEALED:
+    if not binding and key.partition("/")[0] not in BOUND_FOLDERS:
         return
-    kind, _, rest = bound.partition(":")
+    kind, _, rest = binding.partition(":")
     if kind == "upload" and await _is_open_upload(store, rest):
         return
     if kind == "attempt" and await _is_running(store, workers, rest):
@@ -82,8 +82,8 @@ async def check(store: Store, workers: WorkerRegistry, key: str, bound: str) -> 
 
 async def _is_open_upload(store: Store, upload_id: str) -> bool:
     for document in await store.documents(UPLOAD, upload_id):
-        kept = json.loads(document.body)
-        return bool(kept["status"] == "open" and kept["expires_at"] > await store.now())
+        upload = json.loads(document.body)
+        return bool(upload["status"] == "open" and upload["expires_at"] > await store.now())
     return False
 
 
@@ -103,19 +103,19 @@ async def _is_claimed(store: Store, job_id: str, claim_version: str) -> bool:
 async def sweep(store: Store, objects: Objects) -> int:
     """Delete incoming objects whose upload or attempt is over, and return the number of objects."""
     open_ones: dict[str, bool] = {}
-    gone: list[str] = []
+    stale_keys: list[str] = []
     async for info in objects.list(INCOMING):
         kind, _, rest = info.key.removeprefix(f"{INCOMING}/").partition("/")
         names = rest.split("/")
         place = "/".join([kind, *names[: 1 if kind == UPLOADS else 2]])
         if place not in open_ones:
-            known = names[:2] if kind == JOBS and len(names) > 2 else []  # noqa: PLR2004 - id, claim and name
-            open_ones[place] = await _is_claimed(store, *known) if known else await _is_open_upload(store, names[0])
+            ids = names[:2] if kind == JOBS and len(names) > 2 else []  # noqa: PLR2004 - id, claim and name
+            open_ones[place] = await _is_claimed(store, *ids) if ids else await _is_open_upload(store, names[0])
         if not open_ones[place]:
-            gone.append(info.key)
-    for start in range(0, len(gone), AT_ONCE):
-        await objects.delete(*gone[start : start + AT_ONCE])
-    return len(gone)
+            stale_keys.append(info.key)
+    for start in range(0, len(stale_keys), AT_ONCE):
+        await objects.delete(*stale_keys[start : start + AT_ONCE])
+    return len(stale_keys)
 
 
 if TYPE_CHECKING:

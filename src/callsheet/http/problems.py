@@ -158,7 +158,7 @@ class ProblemBody(BaseModel):
 
 
 _PREFIX = re.compile(r"^(Value error|Assertion failed), ")
-_NAMED = re.compile(r"([a-z_][a-z0-9_]*(?:\.[a-z0-9_]+)*): ")
+_FIELD_PREFIX = re.compile(r"([a-z_][a-z0-9_]*(?:\.[a-z0-9_]+)*): ")
 _SCHEMA = ProblemBody.model_json_schema()  # made once: 500 times cost a third of the start of `callsheet serve`
 
 
@@ -206,13 +206,13 @@ def responses(*codes: str) -> dict[int | str, dict[str, Any]]:
 
     Routes that read a JSON body also list `bad_request`, for bodies that are not JSON.
     """
-    found: dict[int | str, dict[str, Any]] = {}
+    by_status: dict[int | str, dict[str, Any]] = {}
     takes_body = "unsupported_media_type" in codes and "bad_request" not in codes
     for code in (*codes, "bad_request") if takes_body else codes:
         status = STATUSES[code]
-        told = f"{found[status]['description']}, {code}" if status in found else code
-        found[status] = {"description": told, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}
-    return found
+        description = f"{by_status[status]['description']}, {code}" if status in by_status else code
+        by_status[status] = {"description": description, "content": {MEDIA_TYPE: {"schema": _SCHEMA}}}
+    return by_status
 
 
 def install(app: FastAPI) -> None:
@@ -221,7 +221,7 @@ def install(app: FastAPI) -> None:
     async def problem(request: Request, error: Exception) -> Response:
         assert isinstance(error, Problem)  # noqa: S101 - registered for it
         if error.status in TURNED_AWAY:
-            app.state.server_state.audit.refused(request, error)
+            app.state.server_state.audit.note_refusal(request, error)
         return answer(error, _id(request))
 
     async def ours(request: Request, error: Exception) -> Response:
@@ -237,10 +237,10 @@ def install(app: FastAPI) -> None:
     async def plain(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)  # noqa: S101
         code = _OF_STATUS.get(error.status_code, "bad_request" if error.status_code < 500 else "internal")  # noqa: PLR2004
-        headers = {**(error.headers or {}), **_allowed(app, request, code)}
+        headers = {**(error.headers or {}), **_allow_header(app, request, code)}
         return answer(Problem(code, str(error.detail), headers=headers), _id(request))
 
-    async def gone(request: Request, error: Exception) -> Response:  # noqa: ARG001 - nobody reads this answer
+    async def client_left(request: Request, error: Exception) -> Response:  # noqa: ARG001 - nobody reads this answer
         return answer(Problem("bad_request", "the body has no end"), _id(request))
 
     async def unknown(request: Request, error: Exception) -> Response:
@@ -251,7 +251,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(CallsheetError, ours)
     app.add_exception_handler(RequestValidationError, invalid)
     app.add_exception_handler(HTTPException, plain)
-    app.add_exception_handler(ClientDisconnect, gone)
+    app.add_exception_handler(ClientDisconnect, client_left)
     app.add_exception_handler(Exception, unknown)
 
 
@@ -263,9 +263,9 @@ def of_faults(faults: Any) -> Problem:
     if faults and faults[0]["type"] == "json_invalid":
         what = str(faults[0]["msg"]).removeprefix("Invalid JSON: ")
         return Problem("bad_request", f"the body is not JSON: {what}")
-    told = [_fault(f["loc"], str(f["msg"])) for f in list(faults)[:20]]
-    detail = "; ".join(f"{fault['where']}: {fault['what']}" for fault in told[:5])
-    return Problem("validation_failed", detail or "the request does not match its schema", errors=told)
+    errors = [_fault(f["loc"], str(f["msg"])) for f in list(faults)[:20]]
+    detail = "; ".join(f"{fault['where']}: {fault['what']}" for fault in errors[:5])
+    return Problem("validation_failed", detail or "the request does not match its schema", errors=errors)
 
 
 def _fault(place: Sequence[int | str], message: str) -> dict[str, str]:
@@ -276,19 +276,19 @@ def _fault(place: Sequence[int | str], message: str) -> dict[str, str]:
     """
     message = _PREFIX.sub("", message)
     parts = [str(part) for part in place]
-    if (named := _NAMED.match(message)) is not None:
-        parts, message = [*parts, named[1]], message[named.end() :]
+    if (match := _FIELD_PREFIX.match(message)) is not None:
+        parts, message = [*parts, match[1]], message[match.end() :]
     return {"where": ".".join(parts) or "body", "what": message}
 
 
-def _allowed(app: FastAPI, request: Request, code: str) -> dict[str, str]:
+def _allow_header(app: FastAPI, request: Request, code: str) -> dict[str, str]:
     """Return an Allow header with every method of the path; the router knows only the first matching route."""
     if code != "method_not_allowed":
         return {}
     paths = app.openapi()["paths"].items()
     fitting = [methods for path, methods in paths if re.fullmatch(re.sub(r"{\w+}", "[^/]+", path), request.url.path)]
-    found = {method.upper() for methods in fitting for method in methods}
-    return {"Allow": ", ".join(sorted(found))} if found else {}
+    allowed_methods = {method.upper() for methods in fitting for method in methods}
+    return {"Allow": ", ".join(sorted(allowed_methods))} if allowed_methods else {}
 
 
 def _id(request: Request) -> str:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 LONGEST = 4_096
-KNOWN = 4_096
+CACHE_SIZE = 4_096
 
 
 class Proxies:
@@ -26,7 +26,7 @@ class Proxies:
 
     def __init__(self, networks: Sequence[Network] = ()) -> None:
         self._networks = tuple(networks)
-        self._known = functools.lru_cache(KNOWN)(self._holds)
+        self._is_trusted = functools.lru_cache(CACHE_SIZE)(self._holds)
 
     @classmethod
     def of(cls, names: Sequence[str]) -> Proxies:
@@ -38,7 +38,7 @@ class Proxies:
 
     def trust(self, address: str) -> bool:
         """Return whether an address lies in a trusted proxy's network."""
-        return bool(self._networks) and self._known(address)
+        return bool(self._networks) and self._is_trusted(address)
 
     def client_of(self, request: Request) -> str:
         """Return the client's address: the nearest address in the proxies' headers that is no trusted proxy's.
@@ -60,17 +60,17 @@ class Proxies:
         address = _peer(request)
         if not (self.trust(address) or _is_loopback(address)):
             return False
-        protocols = [hop.get("proto", "") for hop in _forwarded(request)]
+        protocols = [hop.get("proto", "") for hop in _hops(request)]
         plain = request.headers.get("x-forwarded-proto", "")[:LONGEST].split(",")
         return "https" in {word.strip().lower() for word in (*protocols[-1:], plain[-1])}
 
     def _holds(self, address: str) -> bool:
         try:
-            parsed = ipaddress.ip_address(address)
+            ip = ipaddress.ip_address(address)
         except ValueError:
             return False
-        mapped = getattr(parsed, "ipv4_mapped", None)
-        return any((mapped or parsed) in network for network in self._networks)
+        ipv4 = getattr(ip, "ipv4_mapped", None)
+        return any((ipv4 or ip) in network for network in self._networks)
 
 
 NOBODY = Proxies()
@@ -82,12 +82,12 @@ def _peer(request: Request) -> str:
 
 def _addresses(request: Request) -> list[str]:
     """Return the addresses that proxies recorded, nearest proxy last. `Forwarded` overrides X-Forwarded-For."""
-    if hops := _forwarded(request):
+    if hops := _hops(request):
         return [_bare(hop.get("for", "")) for hop in hops]
     return [_bare(part) for part in request.headers.get("x-forwarded-for", "")[-LONGEST:].split(",")]
 
 
-def _forwarded(request: Request) -> list[dict[str, str]]:
+def _hops(request: Request) -> list[dict[str, str]]:
     """Return the hops of `Forwarded: for=1.2.3.4;proto=https, for=…` (RFC 7239)."""
     text = ",".join(request.headers.getlist("forwarded"))[-LONGEST:]
     hops = []

@@ -43,11 +43,11 @@ class LiteralPaths:
 def _flat(routes: Sequence[BaseRoute]) -> Iterator[BaseRoute]:
     """Yield the routes, replacing included routers with their routes. Our routers are included without a prefix."""
     for route in routes:
-        included = getattr(route, "original_router", None)
-        if included is None:
+        inner = getattr(route, "original_router", None)
+        if inner is None:
             yield route
         else:
-            yield from _flat(included.routes)
+            yield from _flat(inner.routes)
 
 
 def _literal(routes: Sequence[BaseRoute]) -> Iterator[tuple[tuple[str, str], APIRouter]]:

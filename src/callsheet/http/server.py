@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
     from callsheet.catalog.protocol import Catalog
+    from callsheet.net.guard import StorageRules
     from callsheet.outbox import Endpoints
-    from callsheet.outbox.guard import StorageRules
 
 log = logging.getLogger("callsheet.http")
 # Routes that need no API key.
@@ -71,33 +71,33 @@ def create_app(
     engine: Engine, routers: Sequence[APIRouter], options: ServerOptions | None = None, *, version: str = "0"
 ) -> FastAPI:
     """Return the app of one process. Startup opens the engine, shutdown closes the engine."""
-    chosen = options or ServerOptions()
-    edge = chosen.edge
-    if not chosen.auth:  # every client is an admin, so pages of other sites must be kept out
-        edge = edge._replace(hosts=edge.hosts._replace(guarded=True))
+    settings = options or ServerOptions()
+    edge = settings.edge
+    if not settings.auth:  # every client is an admin, so pages of other sites must be kept out
+        edge = edge._replace(hosts=edge.hosts._replace(keyless=True))
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        if chosen.migrate:
+        if settings.migrate:
             await engine.store.migrate()
         async with contextlib.AsyncExitStack() as stack:
-            if chosen.opens:
+            if settings.opens:
                 await stack.enter_async_context(engine)
-            if chosen.housekeeping:
-                await stack.enter_async_context(Housekeeping(engine, Chores(audit_ms=chosen.audit_days * DAY_MS)))
-            keys = ApiKeys(engine.store, bootstrap=chosen.api_key) if chosen.auth else None
-            app.state.server_state = state = ServerState(engine, keys, chosen.limits, chosen.job_ttl_s)
+            if settings.housekeeping:
+                await stack.enter_async_context(Housekeeping(engine, Chores(audit_ms=settings.audit_days * DAY_MS)))
+            keys = ApiKeys(engine.store, bootstrap=settings.api_key) if settings.auth else None
+            app.state.server_state = state = ServerState(engine, keys, settings.limits, settings.job_ttl_s)
             state.proxies = edge.proxies
-            state.endpoints, state.storage_rules = chosen.endpoints, chosen.storage_rules
-            state.objects = chosen.objects
-            state.catalog = chosen.catalog
-            if state.objects is None and chosen.objects_url:
+            state.endpoints, state.storage_rules = settings.endpoints, settings.storage_rules
+            state.objects = settings.objects
+            state.catalog = settings.catalog
+            if state.objects is None and settings.objects_url:
                 state.objects = await stack.enter_async_context(
-                    await open_objects(chosen.objects_url, engine.store, sealer=engine.sealer)
+                    await open_objects(settings.objects_url, engine.store, sealer=engine.sealer)
                 )
             with contextlib.suppress(StoreError):
                 await state.quotas.publish()
-            if chosen.housekeeping:
+            if settings.housekeeping:
                 state.operations = await stack.enter_async_context(Operations(engine, state.quotas))
                 if state.objects is not None:
                     await stack.enter_async_context(FileMaintenance(state, state.objects))
@@ -121,58 +121,58 @@ def create_app(
     routing.install(app, (health.router, *routers))
     _document_security(app)
     app.state.connections = ConnectionCounter(edge.connections, edge.proxies)
-    _put_in_front(app, chosen, edge)
+    _put_in_front(app, settings, edge)
     return app
 
 
-def _put_in_front(app: FastAPI, chosen: ServerOptions, edge: EdgeRules) -> None:
+def _put_in_front(app: FastAPI, settings: ServerOptions, edge: EdgeRules) -> None:
     """Wrap the whole stack: FastAPI would run a middleware inside its handler of unexpected errors."""
     build = app.build_middleware_stack
 
-    def built() -> ASGIApp:
-        return RequestMiddleware(build(), chosen.limits.body_bytes, edge, chosen.api_key)
+    def build_wrapped() -> ASGIApp:
+        return RequestMiddleware(build(), settings.limits.body_bytes, edge, settings.api_key)
 
-    app.build_middleware_stack = built  # type: ignore[method-assign]
+    app.build_middleware_stack = build_wrapped  # type: ignore[method-assign]
 
 
 def _document_security(app: FastAPI) -> None:
     """Add the security schemes to the OpenAPI document, once, instead of a dependency at each route."""
-    made = app.openapi
+    build_document = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            schema = made()
+            schema = build_document()
             schema.setdefault("components", {})["securitySchemes"] = auth.SCHEMES
             for path, operations in schema["paths"].items():
                 for operation in operations.values():
                     operation["responses"].pop("422", None) if _without_422(operation) else None
                     if path not in OPEN:
                         operation["security"] = [{"bearer": []}, {"apiKey": []}, {"session": []}]
-            app.openapi_schema = _hoisted(schema)
+            app.openapi_schema = _hoist_definitions(schema)
         return app.openapi_schema
 
     app.openapi = openapi  # type: ignore[method-assign] # FastAPI's own way to extend it
 
 
-def _hoisted(schema: dict[str, Any]) -> dict[str, Any]:
+def _hoist_definitions(schema: dict[str, Any]) -> dict[str, Any]:
     """Return the OpenAPI schema with nested `$defs` moved to its components; each route body brings its own `$defs`."""
-    found: dict[str, Any] = {}
+    definitions: dict[str, Any] = {}
 
     def walk(node: Any) -> Any:
         if isinstance(node, list):
             return [walk(part) for part in node]
         if not isinstance(node, dict):
             return node
-        found.update({name: walk(part) for name, part in node.get("$defs", {}).items()})
+        definitions.update({name: walk(part) for name, part in node.get("$defs", {}).items()})
         return {
             name: part.replace("#/$defs/", "#/components/schemas/") if name == "$ref" else walk(part)
             for name, part in node.items()
             if name != "$defs"
         }
 
-    walked: dict[str, Any] = walk(schema)
-    walked["components"].setdefault("schemas", {}).update(found)
-    return walked
+    result: dict[str, Any] = walk(schema)
+    result["components"].setdefault("schemas", {}).update(definitions)
+    return result
 
 
 def _without_422(operation: dict[str, Any]) -> bool:

@@ -37,7 +37,7 @@ COOKIE = "callsheet_studio"
 PROOF = "X-Callsheet-Studio"
 LIFE_S = 7 * 86_400
 SWEEP = 0.05  # share of sign-ins that also delete expired sessions
-Begun = dict[str, int]  # start times of a key's sessions by id, by the store's clock
+StartTimes = dict[str, int]  # start times of a key's sessions by id, by the store's clock
 ROLES = (("admin", "admin"), ("jobs:write", "operator"), ("jobs:read", "viewer"))
 
 
@@ -96,7 +96,7 @@ class Sessions:
         """Sign out: delete the session, even an expired session."""
         session_id = _digest(value)
         for document in await self._store.documents(KIND, session_id):
-            await self._change_list(json.loads(document.body)["key_id"], lambda known: _without(known, session_id))
+            await self._change_list(json.loads(document.body)["key_id"], lambda starts: _without(starts, session_id))
         await self._end(session_id)
 
     async def holds(self, who: Principal) -> bool:
@@ -109,41 +109,41 @@ class Sessions:
 
     async def _end(self, session_id: str) -> None:
         await self._store.delete_document(KIND, session_id)
-        for told in self.on_end:
-            told(session_id)
+        for listener in self.on_end:
+            listener(session_id)
 
     async def _enlist(self, who: Principal, now: int) -> None:
         """Add a session to its key's list; a full list loses its oldest session. Raises Problem `too_many_requests`."""
 
-        def with_another(known: Begun) -> Begun:
-            good = {one: at for one, at in known.items() if now - at < LIFE_S * 1000}
+        def with_another(starts: StartTimes) -> StartTimes:
+            good = {one: at for one, at in starts.items() if now - at < LIFE_S * 1000}
             if not who.admin and sum(abs(now - at) < MINUTE_MS for at in good.values()) >= MOST_OF_KEY:
-                told = f"this key has signed in {MOST_OF_KEY} times within a minute; come back in a minute"
-                raise Problem("too_many_requests", told, headers={"Retry-After": str(MINUTE_MS // 1000)})
+                detail = f"this key has signed in {MOST_OF_KEY} times within a minute; come back in a minute"
+                raise Problem("too_many_requests", detail, headers={"Retry-After": str(MINUTE_MS // 1000)})
             youngest = sorted(good.items(), key=lambda item: item[1])[1 - MOST_OF_KEY :]
             return {**dict(youngest), who.session_id: now}
 
         for session_id in await self._change_list(who.key_id, with_another):
             await self._end(session_id)
 
-    async def _change_list(self, key_id: str, change: Callable[[Begun], Begun]) -> set[str]:
+    async def _change_list(self, key_id: str, change: Callable[[StartTimes], StartTimes]) -> set[str]:
         """Rewrite a key's list of sessions with `change`. Returns the ids of sessions that the change removed."""
         while True:
             documents = await self._store.documents(OF_KEY, key_id)
-            known: Begun = json.loads(documents[0].body) if documents else {}
-            changed = change(known)
-            body = Document(OF_KEY, key_id, json.dumps(changed), documents[0].version if documents else 0)
+            starts: StartTimes = json.loads(documents[0].body) if documents else {}
+            remaining = change(starts)
+            body = Document(OF_KEY, key_id, json.dumps(remaining), documents[0].version if documents else 0)
             with contextlib.suppress(DocumentConflict):  # a concurrent sign-in or sign-out
                 await self._store.put_document(body)
-                return known.keys() - changed.keys()
+                return starts.keys() - remaining.keys()
 
     async def _sweep(self, now: int) -> None:
         for old in await self._store.documents(KIND):
             if json.loads(old.body)["expires_at"] <= now:
                 await self._store.delete_document(KIND, old.id)
-        for listed in await self._store.documents(OF_KEY):
-            if all(now - at >= LIFE_S * 1000 for at in json.loads(listed.body).values()):
-                await self._store.delete_document(OF_KEY, listed.id)
+        for document in await self._store.documents(OF_KEY):
+            if all(now - at >= LIFE_S * 1000 for at in json.loads(document.body).values()):
+                await self._store.delete_document(OF_KEY, document.id)
 
 
 def role_of(who: Principal) -> str | None:
@@ -159,8 +159,10 @@ def check_proof(request: Request) -> None:
     if request.method in SAFE:
         return
     if request.headers.get(PROOF) != "1" or not _same_origin(request):
-        told = f"a request with a session comes from the studio's own page, with the header {PROOF}: 1; else send a key"
-        raise Problem("forbidden", told)
+        detail = (
+            f"a request with a session comes from the studio's own page, with the header {PROOF}: 1; else send a key"
+        )
+        raise Problem("forbidden", detail)
 
 
 def _same_origin(request: Request) -> bool:
@@ -177,8 +179,8 @@ def _principal(key: ApiKey, value: str = "") -> Principal:
     return principal_of(key)._replace(session_id=_digest(value) if value else "")
 
 
-def _without(known: Begun, session_id: str) -> Begun:
-    return {one: at for one, at in known.items() if one != session_id}
+def _without(starts: StartTimes, session_id: str) -> StartTimes:
+    return {one: at for one, at in starts.items() if one != session_id}
 
 
 def _digest(value: str) -> str:

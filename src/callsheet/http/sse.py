@@ -21,7 +21,7 @@ from starlette.responses import Response
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.wire import event_id
 
-from .json_bodies import json_text, one_line, parsed
+from .json_bodies import json_text, one_line, parse_json
 from .problems import Problem
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def _name(text: str) -> str:
 
 def _data(data: str) -> str:
     """Return the event's data as JSON on one line; a foreign worker may have written invalid JSON."""
-    value = parsed(data)
+    value = parse_json(data)
     whole = "\n" not in data and "\r" not in data and value != {"_raw": data}
     return data if whole else json.dumps(value, ensure_ascii=False)
 
@@ -169,7 +169,7 @@ class EventStream(Response):
             body = self._after_retry(await self.frames(events))
             if watchdog.ping_is_due() and (self.steady or not body):
                 body += self.ping()
-                watchdog.pinged()
+                watchdog.note_ping()
             if body:
                 await watchdog.write(send, body)
 
@@ -194,15 +194,15 @@ class EventStream(Response):
 
     async def _still_allowed(self) -> bool:
         """Return whether the reader's key and session are valid. One store lookup serves all streams of a reader."""
-        name, known, now = (self.who.key_id, self.who.session_id), self._state.reader_validity, time.monotonic()
-        at, good = known.get(name, (-math.inf, True))
+        name, cache, now = (self.who.key_id, self.who.session_id), self._state.reader_validity, time.monotonic()
+        at, good = cache.get(name, (-math.inf, True))
         if now - at < RECHECK_S / 2:
             return good
-        if len(known) >= MOST_STANDING:
-            known.clear()  # costs only additional lookups
+        if len(cache) >= MOST_STANDING:
+            cache.clear()  # costs only additional lookups
         try:
             good = await self._state.holds(self.who)
-            known[name] = (now, good)
+            cache[name] = (now, good)
             return good  # noqa: TRY300 - a store that is away is not written down
         except CallsheetError:
             return True  # the store is unavailable; the next check decides
@@ -244,7 +244,7 @@ class _Watchdog:
         """Return whether the next ping is due."""
         return self._loop.time() >= self._ping_at
 
-    def pinged(self) -> None:
+    def note_ping(self) -> None:
         """Record that a ping was written."""
         self._ping_at = self._loop.time() + self._ping_s
 

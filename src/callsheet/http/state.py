@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from callsheet.catalog.protocol import Catalog
     from callsheet.engine import Engine
     from callsheet.engine.operations import Operations
+    from callsheet.net.guard import StorageRules
     from callsheet.objects import Objects
     from callsheet.outbox import Endpoints
-    from callsheet.outbox.guard import StorageRules
 
     from .keys import ApiKeys, Principal
     from .sse import EventStream

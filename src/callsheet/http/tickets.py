@@ -58,13 +58,13 @@ async def issue(store: Store, who: Principal, subject: str) -> str:
 
 async def redeem(store: Store, ticket: str, subject: str) -> Principal:
     """Use up a ticket and return its owner's Principal; raises Problem `unauthorized`."""
-    found = await store.documents(KIND, _digest(ticket))
-    if found and await store.delete_document(KIND, _digest(ticket)):  # of two requests, one deletes the ticket
-        body = json.loads(found[0].body)
+    documents = await store.documents(KIND, _digest(ticket))
+    if documents and await store.delete_document(KIND, _digest(ticket)):  # of two requests, one deletes the ticket
+        body = json.loads(documents[0].body)
         fits = body["subject"] == subject and "client" not in body
         if fits and is_good(body["expires_at"], await store.now(), LIFE_S):
             return _principal(body)
-    raise _refused()
+    raise _invalid_ticket()
 
 
 async def redeem_again(store: Store, ticket: str, subject: str, client: str) -> Principal:
@@ -73,17 +73,17 @@ async def redeem_again(store: Store, ticket: str, subject: str, client: str) -> 
     The same client may use the ticket again, other clients are refused.
     """
     for _ in range(TRIES):
-        found = await store.documents(KIND, _digest(ticket))
-        body, now = json.loads(found[0].body) if found else {}, await store.now()
+        documents = await store.documents(KIND, _digest(ticket))
+        body, now = json.loads(documents[0].body) if documents else {}, await store.now()
         if body.get("subject") != subject or not is_good(body["expires_at"], now, _life_s(body)):
             break
         if body.setdefault("client", _digest(client)) != _digest(client):
             break
         body["expires_at"] = now + RETURN_S * 1000
         with contextlib.suppress(DocumentConflict):  # a concurrent connection changed the ticket: read it again
-            await store.put_document(found[0]._replace(body=json.dumps(body)))
+            await store.put_document(documents[0]._replace(body=json.dumps(body)))
             return _principal(body)
-    raise _refused()
+    raise _invalid_ticket()
 
 
 def window_of(ticket: str) -> str:
@@ -101,7 +101,7 @@ def _life_s(body: dict[str, Any]) -> int:
     return RETURN_S if "client" in body else LIFE_S
 
 
-def _refused() -> Problem:
+def _invalid_ticket() -> Problem:
     return Problem("unauthorized", "this ticket is used, too old, or for another stream; ask for a new one")
 
 

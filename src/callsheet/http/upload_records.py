@@ -53,7 +53,7 @@ LIFE_S = 7 * 24 * 3600
 SIGNED_S = 3600
 RECOUNT_S = 600.0  # minimum interval between recounts of a tenant whose quota is exhausted
 AT_ONCE = 20  # signed URLs in one answer
-DROPPED = "dropped"  # status of a dropped upload until its record is deleted
+STATUS_DROPPED = "dropped"  # status of a dropped upload until its record is deleted
 SWEEP = 0.02  # share of new uploads that also sweep expired uploads
 
 
@@ -97,36 +97,38 @@ class UploadRecord(NamedTuple):
         return min(self.part_bytes, self.size - (number - 1) * self.part_bytes)
 
 
-async def open_upload(state: ServerState, who: Principal, asked: NewUpload, key: str = "") -> UploadRecord:
+async def open_upload(state: ServerState, who: Principal, new: NewUpload, key: str = "") -> UploadRecord:
     """Create an upload for the caller, stored under `key`, or by default in a new folder of the tenant."""
     objects, store = objects_of(state), state.engine.store
     now = await store.now()
     if random.random() < SWEEP:  # noqa: S311 - not each time: it reads all of them
         await sweep(store, objects, now)
-    upload_id, name = new_id(), safe_name(asked.name)
+    upload_id, name = new_id(), safe_name(new.name)
     key = key or f"{uploads_of(who.requester_id)}/{upload_id}/{name}"
-    kind, part_bytes = checked_type(asked.content_type, name), part_bytes_of(asked.size)
-    multipart = asked.size > part_bytes
+    kind, part_bytes = checked_type(new.content_type, name), part_bytes_of(new.size)
+    multipart = new.size > part_bytes
     part = UPLOADS if key.startswith("uploads/") else VIDEOS
-    await charge(state, who.requester_id, asked.size, part, opens=True)
+    await charge(state, who.requester_id, new.size, part, opens=True)
     try:
-        begun = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
+        storage_upload = (
+            await objects.begin_multipart(key, part_bytes=part_bytes, content_type=kind) if multipart else None
+        )
     except BaseException:
-        await state.quotas.add(who.requester_id, -asked.size, part, closed=1)
+        await state.quotas.add(who.requester_id, -new.size, part, closed=1)
         raise
-    kept = UploadRecord(
+    record = UploadRecord(
         upload_id,
         who.requester_id,
         key,
-        asked.name,
-        asked.size,
+        new.name,
+        new.size,
         kind,
         part_bytes,
-        begun.upload_id if begun else "",
+        storage_upload.upload_id if storage_upload else "",
         now + LIFE_S * 1000,
     )
-    await store.put_document(Document(KIND, upload_id, json.dumps(kept._asdict()), 0))
-    return kept
+    await store.put_document(Document(KIND, upload_id, json.dumps(record._asdict()), 0))
+    return record
 
 
 async def charge(state: ServerState, requester_id: str, size: int, part: str, *, opens: bool = False) -> None:
@@ -147,32 +149,32 @@ async def charge(state: ServerState, requester_id: str, size: int, part: str, *,
 
 async def stored_uploads(state: ServerState, requester_id: str) -> tuple[int, int]:
     """Return the bytes of a tenant's uploads, open uploads at their full size, and the number of open uploads."""
-    kept = [UploadRecord(**json.loads(document.body)) for document in await state.engine.store.documents(KIND)]
-    still = [one for one in kept if one.requester_id == requester_id and one.status == "open"]
-    opened = {one.key: one.size for one in still}
+    records = [UploadRecord(**json.loads(document.body)) for document in await state.engine.store.documents(KIND)]
+    still = [one for one in records if one.requester_id == requester_id and one.status == "open"]
+    open_sizes = {one.key: one.size for one in still}
     folder = uploads_of(requester_id)
-    total = sum(size for key, size in opened.items() if key.startswith(f"{folder}/"))
+    total = sum(size for key, size in open_sizes.items() if key.startswith(f"{folder}/"))
     async for info in objects_of(state).list(folder):
-        total += 0 if info.key in opened else info.size_bytes
+        total += 0 if info.key in open_sizes else info.size_bytes
     return total, len(still)
 
 
 async def complete_upload(request: Request, upload_id: str) -> UploadRecord:
     """Complete the caller's upload if it is open, and return its record; raises Problem."""
-    kept, version, objects = await find_upload(request, upload_id)
-    if kept.status == "open":
-        kept = kept._replace(status="done", etag=(await _assemble(objects, kept)).etag)
+    record, version, objects = await find_upload(request, upload_id)
+    if record.status == "open":
+        record = record._replace(status="done", etag=(await _assemble(objects, record)).etag)
         store = state_of(request).engine.store
         try:
-            await store.put_document(_document(kept, version))
-            await state_of(request).quotas.add(kept.requester_id, 0, closed=1)
+            await store.put_document(_document(record, version))
+            await state_of(request).quotas.add(record.requester_id, 0, closed=1)
         except DocumentConflict:  # a concurrent request completed or dropped the upload
-            if not await _is_done(store, kept.upload_id):
-                await objects.delete(kept.key)
+            if not await _is_done(store, record.upload_id):
+                await objects.delete(record.key)
                 raise Problem("upload_not_found", "this upload was dropped while it was completed") from None
-        if not kept.multipart_id:
-            await objects.delete(kept.incoming_key)
-    return kept
+        if not record.multipart_id:
+            await objects.delete(record.incoming_key)
+    return record
 
 
 async def find_upload(request: Request, upload_id: str) -> tuple[UploadRecord, int, Objects]:
@@ -180,105 +182,107 @@ async def find_upload(request: Request, upload_id: str) -> tuple[UploadRecord, i
     who = await check(request, "jobs:write")
     state = state_of(request)
     objects = objects_of(state)
-    found = await state.engine.store.documents(KIND, upload_id) if IS_UUID(upload_id) else []
-    kept = UploadRecord(**json.loads(found[0].body)) if found else None
-    is_gone = kept is None or kept.status == DROPPED or kept.expires_at <= await state.engine.store.now()
-    if kept is None or is_gone or not _may_see(who, kept):
+    documents = await state.engine.store.documents(KIND, upload_id) if IS_UUID(upload_id) else []
+    record = UploadRecord(**json.loads(documents[0].body)) if documents else None
+    is_gone = record is None or record.status == STATUS_DROPPED or record.expires_at <= await state.engine.store.now()
+    if record is None or is_gone or not _may_see(who, record):
         raise Problem("upload_not_found", "no such upload of yours, or not any more; begin a new one")
-    return kept, found[0].version, objects
+    return record, documents[0].version, objects
 
 
-def _may_see(who: Principal, kept: UploadRecord) -> bool:
-    return who.admin or who.requester_id == kept.requester_id
+def _may_see(who: Principal, record: UploadRecord) -> bool:
+    return who.admin or who.requester_id == record.requester_id
 
 
-async def shown(objects: Objects, kept: UploadRecord) -> dict[str, Any]:
+async def upload_body(objects: Objects, record: UploadRecord) -> dict[str, Any]:
     """Return an upload as JSON, with signed URLs for the next parts."""
-    here = await _arrived(objects, kept)
-    left = [number for number in range(1, kept.part_count + 1) if number not in here]
+    here = await _arrived_parts(objects, record)
+    left = [number for number in range(1, record.part_count + 1) if number not in here]
     return {
-        "upload_id": kept.upload_id,
-        "key": kept.key,
-        "name": kept.name,
-        "size": kept.size,
-        "content_type": kept.content_type,
-        "status": kept.status,
-        "received": sum(kept.size_of(number) for number in here),
-        "part_size": kept.part_bytes,
-        "part_count": kept.part_count,
-        "todo": [await _to_send(objects, kept, number) for number in left[:AT_ONCE]],
-        "expires_at": kept.expires_at,
+        "upload_id": record.upload_id,
+        "key": record.key,
+        "name": record.name,
+        "size": record.size,
+        "content_type": record.content_type,
+        "status": record.status,
+        "received": sum(record.size_of(number) for number in here),
+        "part_size": record.part_bytes,
+        "part_count": record.part_count,
+        "todo": [await _to_send(objects, record, number) for number in left[:AT_ONCE]],
+        "expires_at": record.expires_at,
     }
 
 
-async def _arrived(objects: Objects, kept: UploadRecord) -> set[int]:
+async def _arrived_parts(objects: Objects, record: UploadRecord) -> set[int]:
     """Return the numbers of the parts that arrived completely."""
-    if kept.status == "done":
-        return set(range(1, kept.part_count + 1))
-    if kept.multipart_id:
+    if record.status == "done":
+        return set(range(1, record.part_count + 1))
+    if record.multipart_id:
         try:
-            parts = await objects.list_parts(kept.upload)
+            parts = await objects.list_parts(record.upload)
         except UploadNotFound:
-            if await _whole(objects, kept):  # completed by a process that died before recording it
-                return set(range(1, kept.part_count + 1))
+            if await _whole(objects, record):  # completed by a process that died before recording it
+                return set(range(1, record.part_count + 1))
             raise
-        return {part.number for part in parts if part.size_bytes == kept.size_of(part.number)}
-    return {1} if await _whole(objects, kept) or await _whole(objects, kept, kept.incoming_key) else set()
+        return {part.number for part in parts if part.size_bytes == record.size_of(part.number)}
+    return {1} if await _whole(objects, record) or await _whole(objects, record, record.incoming_key) else set()
 
 
-async def _whole(objects: Objects, kept: UploadRecord, key: str = "") -> ObjectInfo | None:
+async def _whole(objects: Objects, record: UploadRecord, key: str = "") -> ObjectInfo | None:
     """Return the object at the upload's key, or at `key`, if its size is complete, else None."""
     try:
-        info = await objects.head(key or kept.key)
+        info = await objects.head(key or record.key)
     except ObjectNotFound:
         return None
-    return info if info.size_bytes == kept.size else None
+    return info if info.size_bytes == record.size else None
 
 
-async def _to_send(objects: Objects, kept: UploadRecord, number: int) -> dict[str, Any]:
-    size = kept.size_of(number)
-    if kept.multipart_id:
-        signed = await objects.sign_part(kept.upload, number, SIGNED_S, size_bytes=size, bound_to=str(kept.binding))
+async def _to_send(objects: Objects, record: UploadRecord, number: int) -> dict[str, Any]:
+    size = record.size_of(number)
+    if record.multipart_id:
+        link = await objects.sign_part(record.upload, number, SIGNED_S, size_bytes=size, bound_to=str(record.binding))
     else:
-        kind, bound = kept.content_type, str(kept.binding)
-        signed = await objects.sign_put(kept.incoming_key, SIGNED_S, content_type=kind, size_bytes=size, bound_to=bound)
-    headers = {name: value for name, value in signed.headers.items() if name != "content-length"}  # sent by itself
+        kind, binding = record.content_type, str(record.binding)
+        link = await objects.sign_put(
+            record.incoming_key, SIGNED_S, content_type=kind, size_bytes=size, bound_to=binding
+        )
+    headers = {name: value for name, value in link.headers.items() if name != "content-length"}  # sent by itself
     return {
         "number": number,
-        "offset": (number - 1) * kept.part_bytes,
+        "offset": (number - 1) * record.part_bytes,
         "size": size,
-        "method": signed.method,
-        "url": signed.url,
+        "method": link.method,
+        "url": link.url,
         "headers": headers,
-        "expires_at": signed.expires_at_ms,
+        "expires_at": link.expires_at_ms,
     }
 
 
-async def _assemble(objects: Objects, kept: UploadRecord) -> ObjectInfo:
+async def _assemble(objects: Objects, record: UploadRecord) -> ObjectInfo:
     """Assemble the object from its parts and return it. Parts sent later do not change the object."""
-    here = await _arrived(objects, kept)
-    if missing := [number for number in range(1, kept.part_count + 1) if number not in here]:
-        told = f"{len(missing)} of {kept.part_count} parts did not arrive yet"
-        raise Problem("upload_incomplete", told, missing=missing[:1000])
-    if (done := await _whole(objects, kept)) is not None:
-        return done
+    here = await _arrived_parts(objects, record)
+    if missing := [number for number in range(1, record.part_count + 1) if number not in here]:
+        detail = f"{len(missing)} of {record.part_count} parts did not arrive yet"
+        raise Problem("upload_incomplete", detail, missing=missing[:1000])
+    if (existing := await _whole(objects, record)) is not None:
+        return existing
     try:
-        if kept.multipart_id:
-            return await objects.complete_multipart(kept.upload)
-        return await objects.copy(kept.incoming_key, kept.key, only_if_absent=True)
+        if record.multipart_id:
+            return await objects.complete_multipart(record.upload)
+        return await objects.copy(record.incoming_key, record.key, only_if_absent=True)
     except (UploadNotFound, ObjectExists, ObjectNotFound):
-        if (done := await _whole(objects, kept)) is None:
+        if (existing := await _whole(objects, record)) is None:
             raise
-        return done  # completed by a concurrent request
+        return existing  # completed by a concurrent request
 
 
 async def sweep(store: Store, objects: Objects, now: int) -> None:
     """Delete expired uploads, and the parts of expired uploads that no client completed."""
     for document in await store.documents(KIND):
-        kept = UploadRecord(**json.loads(document.body))
-        if kept.expires_at <= now:
+        record = UploadRecord(**json.loads(document.body))
+        if record.expires_at <= now:
             with contextlib.suppress(ObjectsError, DocumentConflict):
-                await drop_upload(store, objects, kept, document.version)
+                await drop_upload(store, objects, record, document.version)
     await object_access.sweep(store, objects)
 
 
@@ -291,26 +295,26 @@ async def forget(state: ServerState, upload_id: str) -> None:
             )
 
 
-async def drop_upload(store: Store, objects: Objects, kept: UploadRecord, version: int) -> None:
+async def drop_upload(store: Store, objects: Objects, record: UploadRecord, version: int) -> None:
     """Delete an upload's record, so that its URLs are refused, and delete the parts of an incomplete upload.
 
     An open upload is first marked as dropped, so that no request completes it after its bytes left the quota. Raises
     DocumentConflict.
     """
-    if kept.status == "open":
-        await store.put_document(_document(kept._replace(status=DROPPED), version))
-    is_incomplete = kept.status in ("open", DROPPED)
-    if is_incomplete and kept.multipart_id:
-        await objects.abort_multipart(kept.upload)
-    if await store.delete_document(KIND, kept.upload_id) and is_incomplete:
-        part = UPLOADS if kept.key.startswith("uploads/") else VIDEOS
-        await Quotas(store).add(kept.requester_id, -kept.size, part, closed=1)
-    if is_incomplete and not kept.multipart_id:
-        await objects.delete(kept.incoming_key, kept.key)
+    if record.status == "open":
+        await store.put_document(_document(record._replace(status=STATUS_DROPPED), version))
+    is_incomplete = record.status in ("open", STATUS_DROPPED)
+    if is_incomplete and record.multipart_id:
+        await objects.abort_multipart(record.upload)
+    if await store.delete_document(KIND, record.upload_id) and is_incomplete:
+        part = UPLOADS if record.key.startswith("uploads/") else VIDEOS
+        await Quotas(store).add(record.requester_id, -record.size, part, closed=1)
+    if is_incomplete and not record.multipart_id:
+        await objects.delete(record.incoming_key, record.key)
 
 
-def _document(kept: UploadRecord, version: int) -> Document:
-    return Document(KIND, kept.upload_id, json.dumps(kept._asdict()), version)
+def _document(record: UploadRecord, version: int) -> Document:
+    return Document(KIND, record.upload_id, json.dumps(record._asdict()), version)
 
 
 async def _is_done(store: Store, upload_id: str) -> bool:

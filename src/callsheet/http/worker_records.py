@@ -74,8 +74,8 @@ def worker_from(body: dict[str, Any]) -> Worker:
 
 def fields_of(names: tuple[str, ...], body: dict[str, Any]) -> dict[str, Any]:
     """Return a record's fields from a document, converting lists to tuples."""
-    found = {name: body[name] for name in names if name in body}
-    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
+    fields = {name: body[name] for name in names if name in body}
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()}
 
 
 def with_sign(worker: Worker, sign: dict[str, Any]) -> Worker:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from callsheet.kernel.errors import CallsheetError, DocumentConflict
 from callsheet.store.protocol import Document
 
-from .keys import FIND, Principal, found_by, is_well_formed, keyed_hash, new_key, new_letters
+from .keys import FIND, Principal, is_well_formed, keyed_hash, lookup_id, new_key, new_letters
 from .problems import Problem
 from .worker_records import (
     LIFE_S,
@@ -43,8 +43,8 @@ ENROLMENT, WORKER, SEEN = "enrolment", "worker", "worker_seen"
 ENROLMENT_HEAD, WORKER_HEAD = "cs_enroll_", "cs_worker_"
 OVERLAP_MS = 120_000  # a rotated token stays valid this long: the response with its successor may be lost
 IN_FLIGHT_MS = 2_000  # an old token used this soon after the new one is refused without revoking the worker
-REMEMBERED = 50  # rotated tokens whose reuse is detected: a day and a half of them
-REUSED = "token_reused"
+REMEMBERED_TOKENS = 50  # rotated tokens whose reuse is detected: a day and a half of them
+REUSE_EVENT = "token_reused"
 KEPT_S = 3.0
 SEEN_S = 10.0
 FORGOTTEN_MS = 7 * 86_400_000
@@ -59,8 +59,8 @@ class WorkerRegistry:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._known: dict[str, tuple[float, Principal]] = {}
-        self._noted: dict[str, float] = {}
+        self._principals: dict[str, tuple[float, Principal]] = {}
+        self._seen_at: dict[str, float] = {}
         self.listeners: list[Callable[[WorkerEvent], Awaitable[None]]] = []  # called with every event
 
     async def invite(
@@ -74,8 +74,8 @@ class WorkerRegistry:
     ) -> tuple[str, Enrolment]:
         """Create an enrolment. Returns its token's text, which is stored nowhere, and its record."""
         now, text = await self._store.now(), new_key(ENROLMENT_HEAD)
-        made = Enrolment(
-            found_by(text, ENROLMENT_HEAD),
+        enrolment = Enrolment(
+            lookup_id(text, ENROLMENT_HEAD),
             None if queues is None else tuple(queues),
             None if tenants is None else tuple(tenants),
             uses,
@@ -83,9 +83,9 @@ class WorkerRegistry:
             now,
             now + round(ttl_s * 1000),
         )
-        body = json.dumps({**made._asdict(), "hash": keyed_hash(text)})
-        await self._store.put_document(Document(ENROLMENT, made.enrolment_id, body, 0))
-        return text, made
+        body = json.dumps({**enrolment._asdict(), "hash": keyed_hash(text)})
+        await self._store.put_document(Document(ENROLMENT, enrolment.enrolment_id, body, 0))
+        return text, enrolment
 
     async def withdraw(self, enrolment_id: str) -> bool:
         """Delete an enrolment, so that no worker can enrol with its token. Returns False if no such enrolment exists.
@@ -136,7 +136,9 @@ class WorkerRegistry:
 
         def change(body: dict[str, Any]) -> None:
             ends = now + body["token_life_s"] * 1000
-            old = [{**t, "expires_at": min(t["expires_at"], now + OVERLAP_MS)} for t in body["tokens"][-REMEMBERED:]]
+            old = [
+                {**t, "expires_at": min(t["expires_at"], now + OVERLAP_MS)} for t in body["tokens"][-REMEMBERED_TOKENS:]
+            ]
             body["tokens"] = [*old, {"hash": keyed_hash(text), "expires_at": ends}]
             body["token_expires_at"] = ends
 
@@ -162,22 +164,22 @@ class WorkerRegistry:
 
     async def list(self) -> list[Worker]:
         """Return all known workers by id, enrolled or not. Workers silent for a week are deleted."""
-        now, found = await self._store.now(), dict[str, Worker]()
+        now, workers = await self._store.now(), dict[str, Worker]()
         for document in await self._store.documents(WORKER):
             body = json.loads(document.body)
             worker = worker_from(body)
             if _forgotten_at(body) > now:
-                found[worker.worker_id] = worker
+                workers[worker.worker_id] = worker
             else:
                 await self._store.delete_document(WORKER, document.id)
         for document in await self._store.documents(SEEN):
             sign = json.loads(document.body)
             if sign["at"] + FORGOTTEN_MS > now:
-                known = found.get(document.id, Worker(document.id, document.id))
-                found[document.id] = with_sign(known, sign)
+                enrolled_worker = workers.get(document.id, Worker(document.id, document.id))
+                workers[document.id] = with_sign(enrolled_worker, sign)
             else:
                 await self._store.delete_document(SEEN, document.id)
-        return [found[worker_id] for worker_id in sorted(found)]
+        return [workers[worker_id] for worker_id in sorted(workers)]
 
     async def principal(self, text: str) -> Principal:
         """Return the Principal of a worker token; raises Problem `unauthorized`, or `worker_revoked` if it is revoked.
@@ -185,13 +187,13 @@ class WorkerRegistry:
         The first use of a rotated token is recorded; a later use of an older token then revokes the worker.
         """
         digest = keyed_hash(text)
-        kept = self._known.get(digest)
-        if kept is not None and time.monotonic() - kept[0] < KEPT_S:
-            return kept[1]
+        entry = self._principals.get(digest)
+        if entry is not None and time.monotonic() - entry[0] < KEPT_S:
+            return entry[1]
         who = await self._look_up(text, digest)
-        if len(self._known) >= MOST_KEPT:
-            del self._known[next(iter(self._known))]
-        self._known[digest] = (time.monotonic(), who)
+        if len(self._principals) >= MOST_KEPT:
+            del self._principals[next(iter(self._principals))]
+        self._principals[digest] = (time.monotonic(), who)
         return who
 
     async def is_enrolled(self, worker_id: str) -> bool:
@@ -199,23 +201,23 @@ class WorkerRegistry:
 
         Returns False while `seen` would skip the worker's sign of life.
         """
-        if time.monotonic() - self._noted.get(worker_id, float("-inf")) < SEEN_S:
+        if time.monotonic() - self._seen_at.get(worker_id, float("-inf")) < SEEN_S:
             return False  # `seen` would skip this sign of life
         documents = await self._store.documents(WORKER, worker_id[-FIND:])
         return bool(documents) and json.loads(documents[0].body)["worker_id"] == worker_id
 
-    async def seen(self, worker_id: str, labels: Sequence[str], version: str, running: int) -> None:
+    async def record_seen(self, worker_id: str, labels: Sequence[str], version: str, running: int) -> None:
         """Record a worker's sign of life, at most once per SEEN_S. Store errors are logged, not raised."""
-        if time.monotonic() - self._noted.get(worker_id, float("-inf")) < SEEN_S:
+        if time.monotonic() - self._seen_at.get(worker_id, float("-inf")) < SEEN_S:
             return
-        if len(self._noted) >= MOST_KEPT:
-            del self._noted[next(iter(self._noted))]
-        self._noted[worker_id] = time.monotonic()
+        if len(self._seen_at) >= MOST_KEPT:
+            del self._seen_at[next(iter(self._seen_at))]
+        self._seen_at[worker_id] = time.monotonic()
         try:
-            known = await self._store.documents(SEEN, worker_id)
+            documents = await self._store.documents(SEEN, worker_id)
             sign = {"at": await self._store.now(), "labels": list(labels), "version": version, "running": running}
             await self._store.put_document(
-                Document(SEEN, worker_id, json.dumps(sign), known[0].version if known else 0)
+                Document(SEEN, worker_id, json.dumps(sign), documents[0].version if documents else 0)
             )
         except DocumentConflict:
             return  # another process has just recorded it
@@ -229,7 +231,7 @@ class WorkerRegistry:
         """
         if is_well_formed(text, ENROLMENT_HEAD):
             for _ in range(RACES):
-                documents = await self._store.documents(ENROLMENT, found_by(text, ENROLMENT_HEAD))
+                documents = await self._store.documents(ENROLMENT, lookup_id(text, ENROLMENT_HEAD))
                 body: dict[str, Any] = json.loads(documents[0].body) if documents else {"hash": ""}
                 if not hmac.compare_digest(keyed_hash(text), body["hash"]):
                     break
@@ -250,11 +252,11 @@ class WorkerRegistry:
         for document in await self._store.documents(WORKER):
             body = json.loads(document.body)
             if body.get(ON_PURPOSE) and body.get("enrolment_id") == enrolment_id:
-                raise _revoked(body)
+                raise _revoked_problem(body)
 
     async def _look_up(self, text: str, digest: str) -> Principal:
         documents = (
-            await self._store.documents(WORKER, found_by(text, WORKER_HEAD))
+            await self._store.documents(WORKER, lookup_id(text, WORKER_HEAD))
             if is_well_formed(text, WORKER_HEAD)
             else []
         )
@@ -264,9 +266,9 @@ class WorkerRegistry:
         if place is None:
             raise _unknown()
         if body["revoked_at"] is not None:
-            raise _revoked(body)
+            raise _revoked_problem(body)
         if (used_at := _used_after(body["tokens"], place)) is not None:
-            raise await self._reused(body, used_at, now)
+            raise await self._handle_reuse(body, used_at, now)
         if body["tokens"][place]["expires_at"] <= now:
             raise _unknown()
         if place and "used_at" not in body["tokens"][place]:
@@ -291,7 +293,7 @@ class WorkerRegistry:
 
         await self._change(worker_id, change)
 
-    async def _reused(self, body: dict[str, Any], used_at: int, now: int) -> Problem:
+    async def _handle_reuse(self, body: dict[str, Any], used_at: int, now: int) -> Problem:
         """Revoke the worker of a token that was used after its successor, and return the Problem to raise.
 
         Within IN_FLIGHT_MS of the successor's first use, the token is only refused.
@@ -305,8 +307,8 @@ class WorkerRegistry:
         worker = await self._change(body["worker_id"], change)
         detail = "a token was used after it had been rotated: somebody has a copy of it; the worker must enrol anew"
         log.warning("worker %s is revoked: %s", worker.worker_id, detail)
-        await self._tell(WorkerEvent(REUSED, worker.worker_id, worker.tenants, now, detail))
-        return _revoked({**body, "token_reused_at": now})
+        await self._tell(WorkerEvent(REUSE_EVENT, worker.worker_id, worker.tenants, now, detail))
+        return _revoked_problem({**body, "token_reused_at": now})
 
     async def _tell(self, event: WorkerEvent) -> None:
         """Notify all listeners of an event. Errors of listeners are logged, not raised."""
@@ -327,7 +329,7 @@ class WorkerRegistry:
                 await self._store.put_document(documents[0]._replace(body=json.dumps(body)))
             except DocumentConflict:
                 continue
-            self._known.clear()
+            self._principals.clear()
             return worker_from(body)
         raise DocumentConflict(f"worker {worker_id} changed {RACES} times while it was being changed; try again")
 
@@ -341,11 +343,11 @@ def _unknown() -> Problem:
     return Problem("unauthorized", "this worker token is not known, or not any more; enrol again")
 
 
-def _revoked(body: dict[str, Any]) -> Problem:
+def _revoked_problem(body: dict[str, Any]) -> Problem:
     """Return Problem `worker_revoked`. `may_enrol` is true if a reused token alone caused the revocation."""
-    told = "this worker was revoked; end your work and upload nothing"
+    detail = "this worker was revoked; end your work and upload nothing"
     may_enrol = body.get("token_reused_at") is not None and not body.get(ON_PURPOSE)
-    return Problem("worker_revoked", told, revoked=True, drain=True, may_enrol=may_enrol)
+    return Problem("worker_revoked", detail, revoked=True, drain=True, may_enrol=may_enrol)
 
 
 def _forgotten_at(body: dict[str, Any]) -> int:

@@ -40,7 +40,7 @@ HEADERS = {
 }
 TYPES = {".js": "text/javascript", ".css": "text/css", ".html": "text/html", ".svg": "image/svg+xml"}
 INDEX = "index.html"
-MOVED = {"live.html": "/studio/compose"}  # old addresses, which may be bookmarks
+MOVED_PAGES = {"live.html": "/studio/compose"}  # old addresses, which may be bookmarks
 pages = APIRouter(include_in_schema=False)
 
 
@@ -62,17 +62,17 @@ async def root() -> Response:
 @pages.get("/studio/{path:path}")
 async def page(request: Request, path: str = "") -> Response:
     """Return the static file at `path`, or the app's page if `path` names no file; raises Problem `not_found`."""
-    if path in MOVED:
-        return RedirectResponse(MOVED[path], 308)
-    found = _files().get(path)
-    if found is None and "." in path.rpartition("/")[2]:
+    if path in MOVED_PAGES:
+        return RedirectResponse(MOVED_PAGES[path], 308)
+    file = _files().get(path)
+    if file is None and "." in path.rpartition("/")[2]:
         raise Problem("not_found", "the studio has no such file")
-    sent = found or _files()[INDEX]
+    content = file or _files()[INDEX]
     request.scope["callsheet.quiet"] = True  # one page loads dozens of files, which would flood the log
-    headers = {**HEADERS, "Content-Security-Policy": policy_for(state_of(request).objects), "ETag": sent.etag}
-    if request.headers.get("if-none-match") == sent.etag:
+    headers = {**HEADERS, "Content-Security-Policy": policy_for(state_of(request).objects), "ETag": content.etag}
+    if request.headers.get("if-none-match") == content.etag:
         return Response(status_code=304, headers=headers)
-    return Response(sent.content, headers=headers, media_type=sent.media_type)
+    return Response(content.content, headers=headers, media_type=content.media_type)
 
 
 def policy_for(objects: Objects | None) -> str:

@@ -13,7 +13,7 @@ from callsheet.http import problems
 from callsheet.http.audit import act
 from callsheet.http.auth import NOBODY
 from callsheet.http.connections import admit
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.keys import is_well_formed
 from callsheet.http.problems import Problem
 from callsheet.http.sessions import COOKIE, LIFE_S, Session, check_proof, role_of
@@ -48,7 +48,7 @@ class SessionBody(BaseModel):
     status_code=201,
     summary="Sign in to the studio",
     response_model=SessionBody,
-    openapi_extra=documented(SignIn),
+    openapi_extra=request_body(SignIn),
     responses=problems.responses(
         "unauthorized",
         "forbidden",
@@ -69,7 +69,7 @@ async def sign_in(request: Request) -> Response:
     key = (await read(request, SignIn)).key.get_secret_value().strip()
     if state.keys is None:
         return JsonAnswer(_body(EVERYBODY), 201)
-    with state.failed_sign_ins.counted(state.proxies.client_of(request), guessed=not is_well_formed(key)):
+    with state.failed_sign_ins.count_failures(state.proxies.client_of(request), is_guessable=not is_well_formed(key)):
         value, session = await state.sessions.begin(state.keys, key, state.rates.check)
     if older := request.cookies.get(COOKIE):
         await state.sessions.end(older)

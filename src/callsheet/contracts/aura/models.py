@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from callsheet.engine.resuming import can_be_resumed
-from callsheet.http.json_bodies import parsed
+from callsheet.http.json_bodies import parse_json
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.job import Job, Status
 
@@ -162,7 +162,7 @@ def last_step(checkpoints: Mapping[str, str]) -> str | None:
 
 def errors_of(job: Job) -> list[dict[str, Any]]:
     """Return the job's errors; a successful retry leaves none."""
-    found = parsed(job.error) if job.error and job.status is not Status.SUCCEEDED else None
+    found = parse_json(job.error) if job.error and job.status is not Status.SUCCEEDED else None
     if not isinstance(found, dict):
         return []
     told = {"code": str(found.get("code", "error")), "message": str(found.get("message", ""))}
@@ -190,8 +190,8 @@ def job_body(job: Job, last_completed: str | None) -> dict[str, Any]:
         "canResume": can_resume(job, last_completed),
         "lastCompletedStep": last_completed,
         "errors": errors_of(job),
-        "failureDetails": parsed(job.error) if job.error and status in ENDED_BADLY else None,
-        "output": parsed(job.result) if job.result else None,
+        "failureDetails": parse_json(job.error) if job.error and status in ENDED_BADLY else None,
+        "output": parse_json(job.result) if job.result else None,
         "correlationId": job.correlation_id,
         "cancelRequested": job.cancel_requested_at is not None,
         "lastEventId": "",

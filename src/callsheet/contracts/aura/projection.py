@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from callsheet.http.json_bodies import parsed
+from callsheet.http.json_bodies import parse_json
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.events import TERMINAL_EVENTS
@@ -90,7 +90,7 @@ def log_lines(events: Iterable[Event]) -> list[str]:
 
 
 def _log_line(event: Event) -> str:
-    body = parsed(event.data)
+    body = parse_json(event.data)
     data: dict[str, Any] = body if isinstance(body, dict) else {}
     kind = str(data.get("level", "info")) if event.type == "log" else event.type
     return f"{utc(event.ms)} {kind} {event.step or 'Initialization'}: {data.get('message', '')}"
@@ -112,7 +112,7 @@ def told(event: Event, job: Job, left: Left = Left(), *, completes: str = "") ->
 
 def _told(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]]:
     step = event.step or "Initialization"
-    body = parsed(event.data)
+    body = parse_json(event.data)
     data: dict[str, Any] = body if isinstance(body, dict) else {}
     percent = whole(event.progress)
     match event.type:
@@ -147,7 +147,7 @@ def _end(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]]
     stage, percent = stage_of(job), whole(event.progress)
     match event.type:
         case "done":
-            output = parsed(job.result) if job.result else None
+            output = parse_json(job.result) if job.result else None
             came = ("job-completed", {"status": "Done", **about, "artifacts": left.artifacts, "output": output})
             stage, percent = "Complete", 100
         case "error":

@@ -15,7 +15,7 @@ from callsheet.engine import resuming
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems, tickets
 from callsheet.http.auth import check
-from callsheet.http.json_bodies import JsonAnswer, documented, json_text, read
+from callsheet.http.json_bodies import JsonAnswer, json_text, read, request_body
 from callsheet.http.parameters import ALWAYS, CURSOR, JobId, Reader, Writer
 from callsheet.http.problems import Problem
 from callsheet.http.sse import frame
@@ -77,7 +77,7 @@ router = APIRouter(prefix="/api/jobs", tags=["live jobs"], lifespan=_sweeping)
     status_code=202,
     summary="Create a live job",
     response_model=Created,
-    openapi_extra=documented(CreateBody),
+    openapi_extra=request_body(CreateBody),
     responses=problems.responses(*ALWAYS, *BODY, "bad_request", "idempotency_conflict", "queue_full", "task_reserved"),
 )
 async def create(request: Request) -> Response:
@@ -170,7 +170,7 @@ async def find(  # noqa: PLR0913, PLR0917 - each is a filter
     status_code=202,
     summary="Cancel a live job",
     response_model=Cancelled,
-    openapi_extra=documented(CancelBody, required=False),
+    openapi_extra=request_body(CancelBody, is_required=False),
     responses=problems.responses(*ALWAYS, *BODY, "job_not_found", "illegal_move"),
 )
 async def cancel(request: Request, job_id: JobId, who: Writer) -> Response:

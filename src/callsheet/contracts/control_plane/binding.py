@@ -103,9 +103,9 @@ async def seen(
     limited number of names only.
     """
     if worker.enrolled:
-        await state.workers.seen(worker.worker_id, labels, version, running)
+        await state.workers.record_seen(worker.worker_id, labels, version, running)
         return
     if not all(state.worker_names.has_room(tenant, worker.worker_id) for tenant in worker.tenants or ()):
         return
     if not await state.workers.is_enrolled(worker.worker_id):
-        await state.workers.seen(worker.worker_id, labels, version, running)
+        await state.workers.record_seen(worker.worker_id, labels, version, running)

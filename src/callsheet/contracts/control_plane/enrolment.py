@@ -11,7 +11,7 @@ from starlette.requests import Request
 from callsheet.http import problems
 from callsheet.http.audit import act
 from callsheet.http.auth import check
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.problems import Problem
 from callsheet.http.routing import RawRoute
 from callsheet.http.state import state_of
@@ -58,7 +58,7 @@ class WorkerToken(BaseModel):
     status_code=201,
     summary="Enrol a worker",
     response_model=WorkerToken,
-    openapi_extra=documented(EnrollBody),
+    openapi_extra=request_body(EnrollBody),
     responses=problems.responses(
         *BODY,
         "bad_request",
@@ -75,7 +75,7 @@ async def enroll(request: Request) -> JsonAnswer:
     state = state_of(request)
     asked = await read(request, EnrollBody)
     protocol = versions.check(versions.claimed(request, asked.protocol))  # before the token is used up
-    with state.failed_sign_ins.counted(state.proxies.client_of(request), guessed=False):
+    with state.failed_sign_ins.count_failures(state.proxies.client_of(request), is_guessable=False):
         token = await state.workers.enroll(
             asked.enrolment_token, asked.worker_name, labels=asked.labels, version=asked.version, protocol=protocol
         )

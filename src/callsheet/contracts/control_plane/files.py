@@ -13,8 +13,8 @@ from starlette.responses import RedirectResponse, Response
 
 from callsheet.http import attempt_files, object_access, problems
 from callsheet.http.attempt_files import UNSAID_BYTES, AttemptFiles, File, artifacts_of
-from callsheet.http.auth import allowed
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.auth import requires
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.routing import RawRoute
@@ -36,7 +36,7 @@ PART_BYTES = 16 * 1024 * 1024
 MOST_PARTS = 1_000  # part URLs in one answer
 worker_router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=RawRoute)
 router = APIRouter(prefix="/v1/jobs", tags=["jobs"])
-Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
+Reader = Annotated[Principal, Depends(requires("jobs:read"))]
 FileName = Annotated[str, Field(min_length=1, max_length=255)]
 
 
@@ -126,7 +126,7 @@ async def _live(request: Request, who: WorkerIdentity, asked: UploadBody | Uploa
     "/uploads",
     summary="Ask where to upload a file",
     response_model=UploadAnswer,
-    openapi_extra=documented(UploadBody),
+    openapi_extra=request_body(UploadBody),
     responses=problems.responses(*PROVEN, "not_found", "quota_exceeded", "refused", "upload_not_found"),
 )
 async def uploads(request: Request) -> JsonAnswer:
@@ -212,7 +212,7 @@ async def _parts(objects: Objects, upload: Upload, asked: UploadBody, binding: s
     "/uploads/complete",
     summary="Put the parts of a file together",
     response_model=Uploaded,
-    openapi_extra=documented(UploadedBody),
+    openapi_extra=request_body(UploadedBody),
     responses=problems.responses(*PROVEN, "not_found", "object_exists", "upload_not_found"),
 )
 async def uploaded(request: Request) -> JsonAnswer:
@@ -229,8 +229,8 @@ async def uploaded(request: Request) -> JsonAnswer:
 
 def _put_together(file: File, upload_id: str, size: int) -> File:
     """Return the file's record after its parts became one object; a newer upload of the same name stays reserved."""
-    done = file._replace(done=file.done + size)
-    return done._replace(parts=0, upload_id="") if file.upload_id == upload_id else done
+    whole = file._replace(assembled_bytes=file.assembled_bytes + size)
+    return whole._replace(parts=0, upload_id="") if file.upload_id == upload_id else whole
 
 
 @router.get("/{job_id}/artifacts", summary="List a job's files", responses=problems.responses(*ALWAYS, "job_not_found"))

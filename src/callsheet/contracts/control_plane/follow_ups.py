@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from callsheet.engine.ids import new_ids
-from callsheet.http.batcher import reserved
+from callsheet.http.batcher import reserved_task_problem
 from callsheet.http.problems import Problem
 from callsheet.kernel.contracts import PAYLOAD_CHECKED, TASKS
 from callsheet.kernel.errors import DependencyNotFound
@@ -69,7 +69,7 @@ def _new_job(parent: Job, asked: FollowUp) -> NewJob:
     """Return the follow-up as a new job of the parent's tenant. Raises Problem if a contract reserves the task."""
     contract = TASKS.get(asked.task, "callsheet")
     if contract in PAYLOAD_CHECKED:
-        raise reserved(asked.task)
+        raise reserved_task_problem(asked.task)
     given = asked.model_dump(exclude={"job_id", "task", "payload", "depends_on", "on_dependency_failure"})
     return NewJob(
         job_id=asked.job_id or new_ids(1)[0],

@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from starlette.requests import Request
 
 from callsheet.http import problems
-from callsheet.http.json_bodies import JsonAnswer, documented
+from callsheet.http.json_bodies import JsonAnswer, request_body
 from callsheet.http.problems import Problem
 from callsheet.http.routing import RawRoute
 from callsheet.http.state import ServerState, state_of
@@ -66,7 +66,7 @@ async def _said(request: Request, model: type[B]) -> tuple[ServerState, WorkerId
     "/claim",
     summary="Claim jobs",
     response_model=Claimed,
-    openapi_extra=documented(ClaimBody),
+    openapi_extra=request_body(ClaimBody),
     responses=problems.responses(*ALWAYS, "upgrade_required"),
 )
 async def claim(request: Request) -> JsonAnswer:
@@ -82,7 +82,7 @@ async def claim(request: Request) -> JsonAnswer:
     "/heartbeat",
     summary="Extend a lease",
     response_model=Beaten,
-    openapi_extra=documented(HeartbeatBody),
+    openapi_extra=request_body(HeartbeatBody),
     responses=problems.responses(*PROVEN),
 )
 async def heartbeat(request: Request) -> JsonAnswer:
@@ -149,7 +149,7 @@ async def _wait(state: ServerState, leases: list[Lease], wait_ms: int, tenants: 
     "/heartbeats",
     summary="Extend many leases",
     response_model=BeatenAll,
-    openapi_extra=documented(HeartbeatsBody),
+    openapi_extra=request_body(HeartbeatsBody),
     responses=problems.responses(*ALWAYS),
 )
 async def heartbeats(request: Request) -> JsonAnswer:
@@ -186,7 +186,7 @@ async def _beat_all(state: ServerState, worker: Holder, proofs: list[Proof]) -> 
     "/moves",
     summary="Say many things of many jobs",
     response_model=MovedAll,
-    openapi_extra=documented(MovesBody),
+    openapi_extra=request_body(MovesBody),
     responses=problems.responses(*ALWAYS),
 )
 async def moves(request: Request) -> JsonAnswer:
@@ -216,7 +216,7 @@ async def _end(request: Request, model: type[EndBody], do: str) -> tuple[dict[st
     "/complete",
     summary="End an attempt well",
     response_model=Completed,
-    openapi_extra=documented(CompleteBody),
+    openapi_extra=request_body(CompleteBody),
     responses=problems.responses(*PROVEN, "payload_too_large", "log_incomplete", "artifact_missing", "quota_exceeded"),
 )
 async def complete(request: Request) -> JsonAnswer:
@@ -229,7 +229,7 @@ async def complete(request: Request) -> JsonAnswer:
     "/fail",
     summary="End an attempt badly",
     response_model=Failed,
-    openapi_extra=documented(FailBody),
+    openapi_extra=request_body(FailBody),
     responses=problems.responses(*PROVEN),
 )
 async def fail(request: Request) -> JsonAnswer:
@@ -243,7 +243,7 @@ async def fail(request: Request) -> JsonAnswer:
     "/release",
     summary="Hand a job back",
     response_model=Completed,
-    openapi_extra=documented(ReleaseBody),
+    openapi_extra=request_body(ReleaseBody),
     responses=problems.responses(*PROVEN),
 )
 async def release(request: Request) -> JsonAnswer:
@@ -256,7 +256,7 @@ async def release(request: Request) -> JsonAnswer:
     "/checkpoints",
     summary="Read what earlier attempts have completed",
     response_model=Checkpoints,
-    openapi_extra=documented(CheckpointsBody),
+    openapi_extra=request_body(CheckpointsBody),
     responses=problems.responses(*PROVEN),
 )
 async def checkpoints(request: Request) -> JsonAnswer:

@@ -8,7 +8,7 @@ from fastapi import Depends, Path
 
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import Reader, Video
-from callsheet.http.auth import allowed
+from callsheet.http.auth import requires
 from callsheet.http.keys import Principal
 from callsheet.http.problems import Problem
 from callsheet.http.state import ServerState
@@ -16,8 +16,8 @@ from callsheet.kernel.new_jobs import IS_UUID
 
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "catalog_off")
 BODY = ("validation_failed", "unsupported_media_type", "body_too_large")
-MayRead = Annotated[Principal, Depends(allowed("jobs:read"))]
-MayWrite = Annotated[Principal, Depends(allowed("jobs:write"))]
+MayRead = Annotated[Principal, Depends(requires("jobs:read"))]
+MayWrite = Annotated[Principal, Depends(requires("jobs:write"))]
 VideoId = Annotated[str, Path(description="The video's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
 
 

@@ -10,12 +10,12 @@ from pydantic import ValidationError
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callsheet.api.objects import sent
+from callsheet.api.objects import object_response
 from callsheet.catalog.records import Clip
 from callsheet.engine.ids import new_id
 from callsheet.http import problems
 from callsheet.http.auth import check
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.keys import Principal
 from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem, of_faults
@@ -38,7 +38,7 @@ ClipId = Annotated[str, Path(description="The clip's id.")]
     status_code=202,
     summary="Cut a clip",
     response_model=ClipReceipt,
-    openapi_extra=documented(ClipRequest),
+    openapi_extra=request_body(ClipRequest),
     responses=problems.responses(*ALWAYS, *BODY, "video_not_found", "invalid_range", "refused", "queue_full"),
 )
 async def create(request: Request) -> JsonAnswer:
@@ -119,7 +119,7 @@ async def fetch(request: Request, clip_id: ClipId, who: MayRead) -> Response:
     state = state_of(request)
     clip = await _found(state, clip_id, who)
     name = f"{clip_id}.mp4" if request.query_params.get("download") else ""
-    return await sent(request, objects_of(state), clip.s3_path, name)
+    return await object_response(request, objects_of(state), clip.s3_path, name)
 
 
 @router.get(

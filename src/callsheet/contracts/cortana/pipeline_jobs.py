@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Path, Query
 from starlette.requests import Request
 
 from callsheet.http import problems
-from callsheet.http.auth import allowed
+from callsheet.http.auth import requires
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.keys import Principal
 from callsheet.http.parameters import CURSOR
@@ -31,7 +31,7 @@ STATUSES = {
 }
 router = APIRouter(prefix="/pipeline/jobs", tags=["pipeline"])
 JobId = Annotated[str, Path(description="The job's id.")]
-MayAdmin = Annotated[Principal, Depends(allowed("admin"))]
+MayAdmin = Annotated[Principal, Depends(requires("admin"))]
 
 
 @router.get(

@@ -16,7 +16,7 @@ from callsheet.engine.stored import VIDEOS
 from callsheet.http import problems, upload_records
 from callsheet.http.audit import act
 from callsheet.http.auth import check
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.keys import Principal
 from callsheet.http.object_access import objects_of
 from callsheet.http.problems import Problem
@@ -43,7 +43,7 @@ BEGUN = (VideoStatus.PROCESSING, VideoStatus.READY)
     status_code=201,
     summary="Add a video",
     response_model=Added,
-    openapi_extra=documented(NewVideo),
+    openapi_extra=request_body(NewVideo),
     responses=problems.responses(*ALWAYS, *BODY, *STORAGE, "upload_not_found", "upload_incomplete", "queue_full"),
 )
 async def add(request: Request) -> JsonAnswer:
@@ -69,7 +69,7 @@ async def add(request: Request) -> JsonAnswer:
         upload = await upload_records.open_upload(state, who, new, video.s3_original_path)
         await catalog_of(state).add_video(video)
         await state.engine.store.put_document(Document(UPLOAD, video_id, json.dumps(upload.upload_id), 0))
-        shown = await upload_records.shown(objects_of(state), upload)
+        shown = await upload_records.upload_body(objects_of(state), upload)
         return JsonAnswer({"video": video_body(await video_of(state, video_id, who)), "upload": shown}, 201)
     kept = await upload_records.complete_upload(request, str(asked.upload_id))
     await upload_records.charge(state, who.requester_id, kept.size, VIDEOS)
@@ -155,7 +155,7 @@ async def get(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
     status_code=202,
     summary="Do a part of the work again",
     response_model=Started,
-    openapi_extra=documented(Again),
+    openapi_extra=request_body(Again),
     responses=problems.responses(*ALWAYS, *BODY, *STORAGE, "video_not_found", "refused", "queue_full"),
 )
 async def again(request: Request, video_id: VideoId) -> JsonAnswer:

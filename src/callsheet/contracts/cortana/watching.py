@@ -11,7 +11,7 @@ from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
-from callsheet.api.objects import sent
+from callsheet.api.objects import object_response
 from callsheet.catalog.records import Segment
 from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer
@@ -42,7 +42,7 @@ async def hls(request: Request, video_id: VideoId, name: FileName, who: MayRead)
     video = await video_of(state, video_id, who)
     if not PLAIN(name):
         raise Problem("object_not_found", "a playlist has no such file")
-    return await sent(request, objects_of(state), f"{paths.proxies(video.video_id)}/{name}")
+    return await object_response(request, objects_of(state), f"{paths.proxies(video.video_id)}/{name}")
 
 
 @router.get(
@@ -52,7 +52,7 @@ async def poster(request: Request, video_id: VideoId, who: MayRead) -> Response:
     """Send the video's poster image."""
     state = state_of(request)
     video = await video_of(state, video_id, who)
-    return await sent(request, objects_of(state), paths.poster(video.video_id))
+    return await object_response(request, objects_of(state), paths.poster(video.video_id))
 
 
 @router.get(
@@ -72,7 +72,7 @@ async def frame_at(request: Request, video_id: VideoId, at: At, who: MayRead) ->
         raise Problem("object_not_found", "no frames were taken of this video yet") from None
     kept = sorted((frame["since_ms"], frame["timestamp_ms"]) for frame in listed["frames"])
     place = max(0, bisect.bisect_right(kept, (at, 1 << 62)) - 1)
-    return await sent(request, objects, paths.frame(video.video_id, kept[place][1]))
+    return await object_response(request, objects, paths.frame(video.video_id, kept[place][1]))
 
 
 @router.get(

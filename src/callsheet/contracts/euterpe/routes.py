@@ -12,8 +12,8 @@ from starlette.responses import Response
 
 from callsheet.engine.resuming import named_by
 from callsheet.http import idempotency, problems
-from callsheet.http.auth import allowed, check
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.auth import check, requires
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.keys import Principal
 from callsheet.http.object_access import objects_owned_by
 from callsheet.http.problems import Problem
@@ -41,8 +41,8 @@ OPENED_BY = "; an operator opens more by --storage-http, --storage-networks and 
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable")
 BODY = ("unsupported_media_type", "validation_failed", "body_too_large")
 SEALS = ("no_keyring", "key_service_unavailable")
-Reader = Annotated[Principal, Depends(allowed("jobs:read"))]
-Writer = Annotated[Principal, Depends(allowed("jobs:write"))]
+Reader = Annotated[Principal, Depends(requires("jobs:read"))]
+Writer = Annotated[Principal, Depends(requires("jobs:write"))]
 JobId = Annotated[str, Path(description="The job's id.", examples=["0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"])]
 KEY_HEADER = {
     "name": "Idempotency-Key",
@@ -62,7 +62,7 @@ JOB_IDS: PerServer[JobIds | None] = PerServer(lambda _: None)
     status_code=202,
     summary="Transcode a source",
     response_model=TranscodeReceipt,
-    openapi_extra={**documented(TranscodeRequest), "parameters": [KEY_HEADER]},
+    openapi_extra={**request_body(TranscodeRequest), "parameters": [KEY_HEADER]},
     responses=problems.responses(
         *ALWAYS,
         *BODY,
@@ -148,7 +148,7 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
     "/transcode/{job_id}/credentials",
     summary="Give a job newer credentials",
     response_model=CredentialsReceipt,
-    openapi_extra=documented(CredentialsRequest),
+    openapi_extra=request_body(CredentialsRequest),
     responses=problems.responses(
         *ALWAYS,
         *BODY,

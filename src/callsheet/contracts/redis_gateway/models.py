@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
 
-from callsheet.http.json_bodies import parsed
+from callsheet.http.json_bodies import parse_json
 from callsheet.kernel.contracts import REDIS_GATEWAY
 from callsheet.kernel.job import Job, Status
 from callsheet.kernel.wire import event_id
@@ -230,4 +230,4 @@ def snapshot(job: Job, most: int = 64 * 1024) -> dict[str, Any]:
 
 def _parsed(text: str | None) -> Any:
     """Return a field's JSON value; text that is not JSON (from a foreign worker) becomes `_raw`."""
-    return parsed(text) if text else None
+    return parse_json(text) if text else None

@@ -14,7 +14,7 @@ from callsheet.engine import Engine
 from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import check
-from callsheet.http.json_bodies import JsonAnswer, documented, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.parameters import ALWAYS, CURSOR, LATEST_MS, JobId, Reader, Writer
 from callsheet.http.routing import RawRoute
 from callsheet.http.state import state_of
@@ -52,7 +52,7 @@ direct = APIRouter(tags=["jobs"], route_class=RawRoute)
     summary="Create a job",
     response_model=Receipt,
     openapi_extra={
-        **documented(CreateJobRequest, CreateWorkerJobRequest),
+        **request_body(CreateJobRequest, CreateWorkerJobRequest),
         "parameters": [
             {
                 "name": "Idempotency-Key",
@@ -180,7 +180,7 @@ async def _page(engine: Engine, query: JobQuery) -> JobPage:
     status_code=202,
     summary="Cancel a job",
     response_model=JobBody,
-    openapi_extra=documented(CancelRequest, required=False),
+    openapi_extra=request_body(CancelRequest, is_required=False),
     responses=problems.responses(
         *ALWAYS, "job_not_found", "illegal_move", "unsupported_media_type", "validation_failed", "body_too_large"
     ),
