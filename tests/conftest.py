@@ -25,7 +25,7 @@ OURS = tuple(f"CALLSHEET_{name}" for name in (*KNOBS, *PROGRAMS))
 
 
 def _forget_settings_of_the_machine() -> None:
-    """Tests set what they need: a proxy, a server or a key that somebody uses here is no part of them."""
+    """Tests set what they need: this machine's proxies, servers and keys must not change results."""
     for name in list(os.environ):
         is_setting = name.startswith(("CALLSHEET_", "PG", "AWS_", "OTEL_")) and not name.startswith(OURS)
         if is_setting or name.lower() in ("http_proxy", "https_proxy", "all_proxy", "tessdata_prefix"):
@@ -42,7 +42,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def _take_time_from_hypothesis() -> None:
-    """How long an example takes says more of the machine, and of what runs beside it, than of the program."""
+    """Disable hypothesis' deadline, because example times depend on the machine's load."""
     import hypothesis  # noqa: PLC0415 - half a second, which a run without its plugin need not spend
 
     slow = hypothesis.HealthCheck.too_slow

@@ -28,7 +28,7 @@ def working(app: Callsheet, **options: Any) -> contextlib.AbstractAsyncContextMa
 
 
 async def until(condition: Callable[[], Any], within_s: float = 60.0) -> None:
-    """Wait until `condition()`, which may be a coroutine, is true."""
+    """Wait until `condition()`, possibly a coroutine, is true."""
     async with asyncio.timeout(within_s):
         while not (await answer if inspect.isawaitable(answer := condition()) else answer):
             await asyncio.sleep(0.005)

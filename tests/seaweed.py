@@ -117,17 +117,17 @@ class S3Server(_Server):
         return cls(process)
 
     def objects(self, credentials: Credentials | HeldCredentials = ADMIN, *, prefix: str | None = None) -> Objects:
-        """Objects below a prefix of their own."""
+        """Return objects below a unique prefix."""
         held = credentials if isinstance(credentials, HeldCredentials) else HeldCredentials(credentials)
         below = f"test-{uuid.uuid4().hex[:12]}" if prefix is None else prefix
         return S3Objects(Bucket(BUCKET, self.endpoint, REGION, below), held)
 
     def at(self, endpoint: str, prefix: str) -> Objects:
-        """The same bucket by another way, through a proxy."""
+        """Return the same bucket behind a proxy."""
         return S3Objects(Bucket(BUCKET, endpoint, REGION, prefix), HeldCredentials(ADMIN))
 
     async def temporary(self, actions: list[str], resource: str) -> Credentials:
-        """Keys of a session that may do only this, for a quarter of an hour."""
+        """Return session keys limited to these actions, valid for 15 minutes."""
         query = {
             "Action": "AssumeRole",
             "Version": "2011-06-15",
@@ -154,14 +154,14 @@ def s3_server() -> S3Server:
 
 
 def stop() -> None:
-    """End it, if it was started."""
+    """Stop the server if it was started."""
     if s3_server.cache_info().currsize:
         s3_server().stop()
         s3_server.cache_clear()
 
 
 def _serves(port: int) -> bool:
-    """Whether the bucket is there: the port is open before it is."""
+    """Return whether the bucket exists: the port opens earlier."""
     url = presign(Request("GET", f"http://127.0.0.1:{port}/{BUCKET}", 60, {"list-type": "2"}), ADMIN, Scope(REGION))
     try:
         return httpx2.get(url, verify=False, timeout=2).status_code == httpx2.codes.OK

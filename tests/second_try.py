@@ -1,7 +1,7 @@
-"""A test that fails is tried once more in `make test`, and told of: noise does not stop a run, and is not hidden.
+"""`make test` repeats a failed test once and reports it: noise neither stops a run nor is hidden.
 
 The trying is pytest-rerunfailures'; its options stand in the Makefile. Six such tests in one run are no noise: the
-sixth is not tried again. This plugin tells of them, and gives the second try its own time limit.
+sixth failure is final. This plugin tells of them, and gives the second try its own time limit.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The tests that passed only at the second try, each with the reason of the first."""
+    """Print the tests that passed only at the second try, with the first failure's reason."""
     stats = terminalreporter.stats
     bad = {report.nodeid for word in ("failed", "error") for report in stats.get(word, [])}
     saved = [report for report in stats.get("rerun", []) if report.nodeid not in bad]

@@ -35,11 +35,11 @@ _LEFT: list[subprocess.Popen[bytes]] = []
 
 
 class ServerFailed(Exception):
-    """A server did not come up; the message carries its log."""
+    """A server did not start; the message carries its log."""
 
 
 class ServerProcess:
-    """A server in a directory of its own, with a port of its own; `pid` is the server's, not the warden's."""
+    """A server process with its own directory and port; `pid` is the server's, not the warden's."""
 
     def __init__(self, name: str, owner: pwd.struct_passwd | None, folder: Path | None = None) -> None:
         self._kept = folder is not None
@@ -58,7 +58,7 @@ class ServerProcess:
     @classmethod
     @contextmanager
     def prepare(cls, name: str, owner: pwd.struct_passwd | None = None, kept: Path | None = None) -> Iterator[Self]:
-        """A process of `owner` (or ours) to `run` and `launch`; when the block fails nothing of it stays.
+        """A process of `owner` (or ours) to `run` and `launch`; a failing block removes all its files.
 
         A directory that is `kept` is never removed.
         """
@@ -92,7 +92,7 @@ class ServerProcess:
         self.start()
 
     def start(self) -> None:
-        """Start the server, again if it has run before, and wait until it is ready."""
+        """Start or restart the server and wait until it accepts connections."""
         self._ask_to_start()
         deadline = time.monotonic() + START_TIMEOUT_S
         while not self._ready():
@@ -117,7 +117,7 @@ class ServerProcess:
             _kill_and_wait(process)
 
     def close(self) -> None:
-        """End the server and remove its directory; a second call does nothing."""
+        """End the server and remove its directory; closing twice is allowed."""
         if self._warden is None:
             if not self._kept:
                 shutil.rmtree(self.directory, ignore_errors=True)

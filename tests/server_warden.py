@@ -1,6 +1,6 @@
 """Runs one server for a test process, and ends it and its files when that process ends, even by SIGKILL.
 
-It is a program of its own (`python -I -S warden.py SPEC`), fed by a pipe: each line asks it to start the
+It runs as a separate program (`python -I -S server_warden.py SPEC`), fed by a pipe: each line asks it to start the
 server, end of file means the test process is done or dead. It answers `started PID` and `exited CODE`. What
 CALLSHEET_TEST_SERVER_ENV holds as JSON is added to the environment of the server, and of it alone.
 """
@@ -19,7 +19,10 @@ from typing import TypedDict
 
 
 class Spec(TypedDict):
-    """What to run, and as whom (None: as ourselves). `directory` is the server's own and goes with it, unless kept."""
+    """The command, and its account (None: as ourselves).
+
+    `directory` belongs to the server and is deleted at the end, unless `kept`.
+    """
 
     command: list[str]
     directory: str

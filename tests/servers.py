@@ -67,7 +67,7 @@ ignore_startup_parameters = extra_float_digits
 
 
 class NotOurServer(Exception):
-    """The server was named by an environment variable: it cannot be killed or restarted from here."""
+    """The server was named by an environment variable: tests cannot kill or restart it."""
 
 
 class _Server:
@@ -89,7 +89,7 @@ class _Server:
         self._own.start()
 
     def stop(self) -> None:
-        """End the server and remove its files; a second call does nothing."""
+        """End the server and remove its files; stopping twice is allowed."""
         if self._process is not None:
             self._process.close()
 
@@ -117,7 +117,7 @@ class PostgresServer(_Server):
     def start(cls, *, settings: Mapping[str, str] | None = None, kept: Path | None = None) -> Self:
         """A running server; with `settings` always a private one, since a given one cannot be set up.
 
-        With `kept` it is private, too, and its files stay there for the next one.
+        `kept` makes the server private, and its files stay for a later server.
         """
         arguments = os.environ.get("CALLSHEET_TEST_POSTGRES_URL")
         if arguments and not settings and kept is None:
@@ -137,11 +137,11 @@ class PostgresServer(_Server):
         return cls(f"postgresql://postgres@127.0.0.1:{process.port}/postgres", process)
 
     def url(self, database: str = "postgres") -> str:
-        """The URL of a database on this server."""
+        """Return the URL of one database on this server."""
         return urlsplit(self._base_url)._replace(path=f"/{database}").geturl()
 
     def create_database(self, template: str = "template1") -> str:
-        """Make a fresh database, or a copy of one that nobody is connected to, and return its URL."""
+        """Create an empty database, or a copy of an unused one; return its URL."""
         name = f"callsheet_{uuid.uuid4().hex[:16]}"
         self.psql(f"CREATE DATABASE {name} TEMPLATE {template}")
         self._created.append(name)
@@ -157,7 +157,7 @@ class PostgresServer(_Server):
         self._own.kill()
 
     def stop(self) -> None:
-        """End a private server; on a given one drop the databases made here."""
+        """End a private server; on a given server drop the databases created here."""
         if self._process is None:
             while self._created:
                 self.psql(f"DROP DATABASE IF EXISTS {self._created.pop()} WITH (FORCE)")
@@ -183,7 +183,7 @@ class PostgresServer(_Server):
 
 
 class RedisServer(_Server):
-    """Valkey from its wheel, or a Redis that this machine has, with an append-only file."""
+    """Valkey from its wheel, or this machine's Redis, with an append-only file."""
 
     def __init__(self, base_url: str, process: ServerProcess | None) -> None:
         super().__init__(process)
@@ -201,7 +201,7 @@ class RedisServer(_Server):
     ) -> Self:
         """A running server; with `settings` always a private one, since a given one cannot be set up.
 
-        With `kept` it is private, too, and its files stay there for the next one.
+        `kept` makes the server private, and its files stay for a later server.
         """
         arguments = os.environ.get("CALLSHEET_TEST_REDIS_URL")
         if arguments and not settings and kept is None:
@@ -250,7 +250,7 @@ class RedisServer(_Server):
             client.flushdb()
 
     def _usable_numbers(self) -> Iterator[int]:
-        """Every number of a private server, for ever; of a given one those that hold no keys of others."""
+        """Every number of a private server, for ever; on a given server only databases without foreign keys."""
         if self._process is not None:
             return itertools.cycle(range(int(REDIS_SETTINGS["databases"])))
         with redis.Redis.from_url(self._base_url) as client:

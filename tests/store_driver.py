@@ -18,7 +18,7 @@ _numbers = itertools.count(1)
 
 
 def new_job(kind: str = "resize", **fields: Any) -> NewJob:
-    """A new job with an id of its own; ids rise in the order of making."""
+    """Return a new job with a unique id; ids rise in the order of making."""
     job_id = fields.pop("job_id", None) or str(uuid.UUID(int=(next(_numbers) << 64) + uuid.uuid4().int % 2**60))
     return NewJob(job_id=job_id, kind=kind, **fields)
 
@@ -51,7 +51,7 @@ class StoreDriver:
         return job
 
     async def running(self, **fields: Any) -> Job:
-        """A job that was just enqueued and claimed."""
+        """Enqueue and claim a job; return it."""
         await self.add(**fields)
         return await self.claim_one(fields.get("queue", "default"))
 

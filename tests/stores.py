@@ -62,7 +62,7 @@ def fresh_url(kind: str) -> str:
 
 
 def ready_url(kind: str) -> str:
-    """The URL of a store of a kind that is empty and migrated; a copy of a schema costs a third of making it."""
+    """Return the URL of an empty, migrated store; a copy of a schema costs a third of making it."""
     if kind != "postgres":
         return fresh_url(kind)
     return postgres_server().create_database(template=_migrated())
@@ -70,7 +70,7 @@ def ready_url(kind: str) -> str:
 
 @functools.cache
 def _migrated() -> str:
-    """The name of a database on the server that is copied. Nobody may be connected to it meanwhile."""
+    """Return the name of the template database. Nobody may be connected to it meanwhile."""
     url = fresh_url("postgres")
     with concurrent.futures.ThreadPoolExecutor(1) as beside:  # a fixture may run on an event loop
         beside.submit(lambda: asyncio.run(store_from_url(url).migrate())).result()

@@ -64,13 +64,13 @@ class Run(NamedTuple):
 
     @property
     def told(self) -> list[str]:
-        """The lines below our heading."""
+        """Return the lines below our heading."""
         _, _, below = self.said.partition(f" {TOLD} ")
         return re.findall(r"^\S*test_\S+ \(\w+\): .*$", below, re.MULTILINE)
 
 
 def options() -> list[str]:
-    """The options of `make test`, from the Makefile itself."""
+    """Return the options of `make test`, read from the Makefile."""
     process = subprocess.run(
         ["make", "-pn", "help"], cwd=ROOT, capture_output=True, text=True, check=False, timeout=60
     ).stdout

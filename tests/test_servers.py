@@ -166,7 +166,7 @@ def test_servers_and_their_files_do_not_outlive_a_killed_test_process() -> None:
 
 
 def until(holds: Callable[[], bool], *, timeout_s: float = 15) -> None:
-    """There is nothing to wait on but the fact itself: the process that could tell has been killed."""
+    """Polling is the only way to wait: the process with the answer has been killed."""
     deadline = time.monotonic() + timeout_s
     while not holds():
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""Jobs in the caller's own transaction: there if and only if the caller commits."""
+"""Jobs in the caller's own transaction: a job exists exactly when the caller commits."""
 
 from __future__ import annotations
 

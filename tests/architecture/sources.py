@@ -1,4 +1,4 @@
-"""The program's modules, and which of them import which when they run."""
+"""Lists the program's modules and their run-time imports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def name_of(path: Path, src: Path = SRC) -> str:
 
 
 def imports(path: Path, known: dict[str, Path], src: Path = SRC) -> Iterator[str]:
-    """Yield the modules of `known` that a file imports when it runs, also those that it imports within a function."""
+    """Yield the modules of `known` that a file imports at run time, imports inside functions included."""
     name = name_of(path, src)
     package = name if path.name == "__init__.py" else name.rpartition(".")[0]
     for node in _running(ast.parse(path.read_text("utf-8"))):
@@ -35,7 +35,7 @@ def imports(path: Path, known: dict[str, Path], src: Path = SRC) -> Iterator[str
 
 
 def _running(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield all below a node but what stands under `if TYPE_CHECKING:`."""
+    """Yield all nodes below a node, except those under `if TYPE_CHECKING:`."""
     for child in ast.iter_child_nodes(node):
         if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
             for other in child.orelse:

@@ -1,7 +1,7 @@
-"""What differs between the contracts is a field of `Lifecycle`: nothing outside a contract's own files branches on one.
+"""Differences between contracts are fields of `Lifecycle`: nothing outside a contract's own files branches on one.
 
-`kernel/contracts` has the tables, and sets that are made of them (such as `RESUMABLE`); these may be asked. A contract
-may import what all share, and no other contract.
+`kernel/contracts` has the tables and sets derived from tables (such as `RESUMABLE`); code may read these. A contract
+may import shared code, but no other contract.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LUA = sorted(ROOT.rglob("*.lua"))
 
 
 def is_a_contracts(path: Path) -> bool:
-    """Whether a file may name a contract: the tables, and what is in a contract's own folder."""
+    """Whether a file may name a contract: the tables, and modules in a contract's own folder."""
     parts = path.relative_to(ROOT).with_suffix("").parts
     return parts[:2] == ("kernel", "contracts") or (parts[0] == "contracts" and parts[1] in OWN)
 
@@ -33,7 +33,7 @@ PYTHON = [path for path in sorted(ROOT.rglob("*.py")) if not is_a_contracts(path
 
 
 def branches(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the source of everything in a module that depends on which contract it is about."""
+    """Yield line and source of every expression in a module that branches on the contract."""
     tree = ast.parse(text)
     tables = {
         alias.asname or alias.name
@@ -69,7 +69,10 @@ def _is_contract(node: ast.AST) -> bool:
 
 
 def _is_fixed(node: ast.AST, tables: set[str]) -> bool:
-    """Whether a value is written in the module: a text, several, or a constant that is none of the tables' sets."""
+    """Return whether a value is a literal in the module.
+
+    A text, several, or a constant that is none of the tables' sets.
+    """
     match node:
         case ast.Constant(value=str() as value):
             return bool(value)
@@ -83,7 +86,7 @@ def _is_fixed(node: ast.AST, tables: set[str]) -> bool:
 
 
 def branches_of_lua(text: str) -> list[str]:
-    """Return the lines of a script that name a contract, or compare one with what is written there."""
+    """Return the lines of a script that name a contract or compare one with a literal."""
     code = [line.partition("--")[0].rstrip() for line in text.splitlines()]
     contract_in_quotes = re.compile(rf"""['"]({"|".join(CONTRACTS)})['"]""")
     compared = re.compile(r"""\bcontract\s*[~=]=\s*['"A-Z]|['"A-Z]\w*['"]?\s*[~=]=\s*(\w+\.)?contract\b""")

@@ -1,4 +1,7 @@
-"""No module imports another that imports it, not even within a function: `if TYPE_CHECKING:` is the only way back."""
+"""No module imports another that imports it, not even within a function.
+
+Only an import under `if TYPE_CHECKING:` may close a circle.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from tests.architecture.sources import SRC, imports, modules
 
 
 def cycle(src: Path = SRC) -> list[str]:
-    """Return the modules of one circle of imports; nothing where there is none."""
+    """Return the modules of one circle of imports; empty without a cycle."""
     module_files = modules(src)
     graph = {name: set(imports(path, module_files, src)) - {name} for name, path in module_files.items()}
     try:

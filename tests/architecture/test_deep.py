@@ -1,4 +1,4 @@
-"""`make deep` runs each suite as its own target does, and tells of what failed, also of a suite that did not run."""
+"""`make deep` runs each suite by its own target, and reports failures and suites that did not run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The kernel is pure: only these modules of the standard library, itself, and no built-in that does I/O.
+"""The kernel is pure.
+
+Only certain modules of the standard library, the kernel itself, and no built-in function with I/O.
 
 Which layer may import which is checked by import-linter (`make check`).
 """

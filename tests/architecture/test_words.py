@@ -1,4 +1,4 @@
-"""`make check` keeps the words of the program plain: what is measured, and that going over a budget fails."""
+"""`make check` keeps the words of the program plain: the measured figures, and a failure above budget."""
 
 from __future__ import annotations
 

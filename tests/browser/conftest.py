@@ -1,4 +1,7 @@
-"""Pages in the system's Chromium. `make test` installs it where it can; where it cannot, these tests cannot run."""
+"""Pages in the system's Chromium.
+
+`make test` installs Chromium where possible; where it cannot, these tests cannot run.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ FLAGS = [
 
 @functools.cache
 def _chromium() -> str | None:
-    """The machine's, by whatever name; a stub that only says how to install one is none."""
+    """Return this machine's Chromium, under any name; a stub that only explains the installation does not count."""
     for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
         if (path := shutil.which(name)) is not None:
             process = subprocess.run([path, "--version"], check=False, capture_output=True, text=True)
@@ -51,7 +54,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @contextlib.asynccontextmanager
 async def opened(browser: Browser, *, dark: bool = False, width: int = 1280) -> AsyncIterator[Page]:
-    """A page; whatever it says wrong on its console fails the test."""
+    """A page; any error on the page's console fails the test."""
     context = await browser.new_context(
         viewport={"width": width, "height": 900}, color_scheme="dark" if dark else "light"
     )

@@ -1,4 +1,4 @@
-"""For tests of the media pages: a server with a catalogue, with or without a worker, and videos that are made up."""
+"""For tests of the media pages: a server with a catalogue, an optional worker, and made-up videos."""
 
 from __future__ import annotations
 
@@ -32,14 +32,14 @@ KINDS = {"@": "mention", "#": "hashtag", "http": "url"}
 
 
 class Media(NamedTuple):
-    """A server of videos and what it keeps."""
+    """A server of videos with its catalogue and objects."""
 
     live: Live
     catalog: Catalog
     objects: Objects
 
     async def ready(self, *texts: str, **fields: Any) -> str:
-        """A video with these texts, a second each, with a poster and frames; its id."""
+        """Add a video with these texts, one second each, with a poster and frames; its id."""
         video = await kit.added(self.catalog, **{"owner_id": "", **fields})
         writer = kit.writer()
         await self.catalog.begin(video.video_id, writer, "segment_index")
@@ -64,7 +64,7 @@ class Media(NamedTuple):
         return video.video_id
 
     async def waiting(self, status: VideoStatus, **fields: Any) -> str:
-        """A video that nothing has begun on."""
+        """Add a video whose pipeline has not begun."""
         return (await kit.added(self.catalog, **{"owner_id": "", "status": status, **fields})).video_id
 
     async def ids(self) -> list[str]:

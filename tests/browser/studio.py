@@ -1,4 +1,4 @@
-"""For tests of the studio: a server with all routes, jobs in every state, and a page that is signed in."""
+"""Tools for tests of the studio: a server with all routes, jobs in every state, and a page that is signed in."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ async def studio_server(folder: Path, **options: Any) -> AsyncIterator[Live]:
 async def signed_in(
     browser: Browser, url: str, path: str = "/studio", *, key: str = ADMIN, dark: bool = False, width: int = 1280
 ) -> AsyncIterator[Page]:
-    """A page of the studio after its sign-in."""
+    """Open a page of the studio after signing in."""
     async with opened(browser, dark=dark, width=width) as page:
         await sign_in(page, url + path, key)
         yield page
 
 
 async def sign_in(page: Page, url: str, key: str = ADMIN) -> None:
-    """Go somewhere, and give the key that is asked for."""
+    """Go to a page of the studio and enter the key on the sign-in form."""
     await page.goto(url)
     await page.fill("input[name=key]", key)
     await page.click("button[type=submit]")
@@ -60,7 +60,7 @@ async def put(live: Live, kind: str = "resize", **fields: Any) -> str:
 
 
 async def run(live: Live, kind: str = "resize", worker: str = "gpu-a", **fields: Any) -> Job:
-    """A new job that runs, in a queue of its own unless one is given."""
+    """Add a running job, in its own queue unless `queue` is given."""
     queue = fields.pop("queue", new_id())
     await put(live, kind, queue=queue, **fields)
     (job,) = await live.engine.claim(ClaimRequest(worker, (queue,), lease_ms=600_000))
@@ -73,7 +73,7 @@ async def end_badly(live: Live, job: Job, message: str = "it broke") -> None:
 
 
 async def note(live: Live, job: Job, *texts: str, kind: str = "log") -> None:
-    """Events of a running job, all at once."""
+    """Write events of a running job in one batch."""
     await live.engine.settle([commands.note(job, NewEvent(kind, "", json.dumps({"message": text}))) for text in texts])
 
 
@@ -87,7 +87,7 @@ new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)))
 
 
 async def check(page: Page) -> None:
-    """Everybody can use this page: axe finds nothing, and it is not wider than its window."""
+    """Everybody can use this page: assert that axe reports no violation and the page is not wider than its window."""
     await page.evaluate(COLOURS_STAND)
     result = await Axe().run(page)
     assert result.violations_count == 0, result.generate_report()
@@ -95,7 +95,7 @@ async def check(page: Page) -> None:
 
 
 async def fits(page: Page) -> None:
-    """The page is not wider than its window."""
+    """Return whether the page is not wider than its window."""
     over = await page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
     assert over <= 0, f"{over} px wider than the window"
 
@@ -111,7 +111,10 @@ LOOKS = [(False, 1280), (True, 390), (True, 1280), (False, 390)]
 
 
 async def check_in_all_looks(page: Page, name: str) -> None:
-    """Light and dark, desktop and phone; a picture of each. The first two looks have both lights and both sizes."""
+    """Light and dark, desktop and phone; take a picture of each look.
+
+    The first two looks cover both themes and both sizes.
+    """
     for n, (dark, width) in enumerate(LOOKS):
         await change_look(page, dark=dark, width=width)
         await (check(page) if n < 2 else fits(page))
@@ -120,7 +123,7 @@ async def check_in_all_looks(page: Page, name: str) -> None:
 
 
 async def check_on_a_phone(page: Page, name: str) -> None:
-    """In the dark, on a phone: for what opens on a page that is checked in all looks itself."""
+    """Check a page in the dark theme on a phone: for details of a page that other tests check in all looks."""
     await change_look(page, dark=True, width=390)
     await check(page)
     await picture(page, f"{name}-dark-390")

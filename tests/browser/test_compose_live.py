@@ -31,7 +31,7 @@ SCENES = "".join(f"\n## Part {n}\n\nOne more sentence about the sea, number {n},
 
 
 class Composing(NamedTuple):
-    """The page, and the job that it shows, whose worker is the test."""
+    """A page with a job, whose worker is the test itself."""
 
     page: Page
     live: Live
@@ -40,7 +40,7 @@ class Composing(NamedTuple):
 
     @property
     def job_id(self) -> str:
-        """Of the job in the address."""
+        """Return the job id in the address."""
         return self.page.url.partition("job=")[2]
 
     async def claim(self) -> None:
@@ -55,13 +55,13 @@ class Composing(NamedTuple):
         await self.page.wait_for_url(f"**/studio/compose?job={jobs[0].job_id}")
 
     async def job(self) -> Job:
-        """The job as the store has it."""
+        """Return the job from the store."""
         (job,) = await self.live.engine.store.get([self.job_id])
         assert job is not None
         return job
 
     async def settle(self, *settlements: Settlement) -> None:
-        """Write what a worker would."""
+        """Write a worker's settlement."""
         assert set(await self.live.engine.settle(list(settlements))) == {Settled.APPLIED}
 
     async def reach(self, *steps: str) -> None:
@@ -73,7 +73,7 @@ class Composing(NamedTuple):
 
 @contextlib.asynccontextmanager
 async def composing(folder: Path, browser: Browser) -> AsyncIterator[Composing]:
-    """A page that made a job, which nobody but the test works on."""
+    """Open a page that created a job; only the test works on this job."""
     async with (
         studio_server(folder) as live,
         before(live.url) as proxy,
@@ -201,7 +201,7 @@ async def test_a_server_that_stays_away_is_told_and_its_return_is_noticed(tmp_pa
 
 
 async def _later(page: Page, selector: str) -> bool:
-    """Let two seconds pass in the page; whether it shows something then."""
+    """Let two seconds pass in the page; return whether the page shows something then."""
     await page.clock.run_for(2_000)
     return await page.locator(selector).count() > 0
 

@@ -1,4 +1,7 @@
-"""live.js in Chromium, on a line that is dead and does not say so. The page's clock is virtual: nobody waits 25 s."""
+"""live.js in Chromium, on a dead connection that stays open silently.
+
+The page's clock is virtual: nobody waits 25 s.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ async ([job, apiKey]) => {
 
 
 class Followed(NamedTuple):
-    """A page that follows a job through a proxy, and the words for what a test does with it."""
+    """A page that follows a job through a proxy, with helpers for tests."""
 
     page: Page
     proxy: Proxy
@@ -67,7 +70,7 @@ class Followed(NamedTuple):
         return by_name
 
     async def shows(self, fact: Callable[[dict[str, Any]], object]) -> dict[str, Any]:
-        """Wait for a fact of what the page has noted."""
+        """Wait for a condition on the events that the page recorded."""
 
         async def holds() -> bool:
             return bool(fact(await self.now()))
@@ -76,16 +79,16 @@ class Followed(NamedTuple):
         return await self.now()
 
     async def warn(self, text: str) -> None:
-        """One more event of the job."""
+        """Write another event of the job."""
         note = NewEvent("warning", "Voice", json.dumps({"message": text}))
         await self.live.engine.settle([commands.note(self.job, note)])
 
     async def hears(self, text: str) -> dict[str, Any]:
-        """Wait until the page has an event and has asked for the next one."""
+        """Wait until the page has an event and has requested the next event."""
         return await self.shows(lambda page: text in warnings(page) and page["reads"] > page["heardAt"])
 
     async def pass_ms(self, ms: int) -> int:
-        """Let time go by in the page; how many connections are not given up then."""
+        """Let time go by in the page; return the number of connections still open then."""
         await self.page.clock.run_for(ms)
         return int(await self.page.evaluate("window.unended()"))
 
@@ -95,7 +98,7 @@ def warnings(page: dict[str, Any]) -> list[str]:
 
 
 def more(name: str, than: int) -> Callable[[dict[str, Any]], bool]:
-    """A fact: a number, or how many of something there are, is larger."""
+    """A fact: a number, or the length of a list, grows."""
     return lambda page: (page[name] if isinstance(page[name], int) else len(page[name])) > than
 
 

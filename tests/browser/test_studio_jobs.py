@@ -1,4 +1,4 @@
-"""The list of jobs: filters in the address, rows that stay where they are, many at once, keys, and texts as text."""
+"""The list of jobs: filters in the address, stable rows, many jobs at once, keys, and escaped text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pages say about a job's state, once and in its own colour; axes that do not repeat; progress on a phone."""
+"""Pages show a job's state once and in its own colour; axes without repeated labels; progress on a phone."""
 
 from __future__ import annotations
 

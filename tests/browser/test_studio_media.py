@@ -200,7 +200,7 @@ async def test_the_library_shows_all_states_and_filters_by_link(tmp_path: Path, 
 
 
 async def _keeps_the_focus(page: Page, held: Locator, path: str) -> None:
-    """What is looked at again and is the same is not drawn again."""
+    """An unchanged element is not redrawn and keeps the focus."""
     await held.focus()
     for _ in range(2):
         async with page.expect_response(lambda answer: path in answer.url):

@@ -1,4 +1,4 @@
-"""Signing in and out, roles, a key that is revoked, a server that goes away: the studio around its pages."""
+"""Signing in and out, roles, a revoked key, an unreachable server: the studio around its pages."""
 
 from __future__ import annotations
 

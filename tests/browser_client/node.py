@@ -1,4 +1,4 @@
-"""client.js in a Node process that does what it is told."""
+"""client.js in a Node process that runs commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ QUICK = {"firstPauseMs": 1, "longestPauseMs": 5, "retryForMs": 10_000, "reconnec
 
 
 class Outcome(NamedTuple):
-    """What came of one command: its events, then a result or an error."""
+    """The outcome of one command: events, then a result or an error."""
 
     events: list[dict[str, Any]]
     result: Any = None
@@ -34,7 +34,7 @@ class Outcome(NamedTuple):
 
 
 class Node:
-    """The process."""
+    """A Node process with client.js."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -57,7 +57,7 @@ class Node:
 
 @contextlib.asynccontextmanager
 async def driven(url: str, key: str = "", **patience: int) -> AsyncIterator[Node]:
-    """A process with a client of the server at a URL."""
+    """Start a process with a client for a server's URL."""
     arguments = json.dumps({"url": url, "apiKey": key, "patience": {**QUICK, **patience}})
     program, _ = node()
     process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""client.js and answers that the real server gives rarely or never; its parser against that of the Python client."""
+"""client.js and answers that the real server gives rarely or never; client.js and the Python client parse alike."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ async def test_what_is_no_answer_of_ours_is_told_at_once(verb: str, answer: Answ
 
 
 async def agrees(node: Node, chunks: list[bytes]) -> None:
-    """Both parsers read the same."""
+    """Assert that both parsers return equal events."""
     read = (await node.ask("parse", chunks=[base64.b64encode(chunk).decode() for chunk in chunks])).result
     parser = Parser(EventTooLarge)
     frames = [list(frame) for chunk in chunks for frame in parser.feed(chunk)]

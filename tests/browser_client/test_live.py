@@ -1,4 +1,4 @@
-"""live.js: the contract's backoff, its guard of progress, and a stream that is cut and goes on."""
+"""live.js: the contract's backoff, its monotonic progress, and a cut stream that resumes."""
 
 from __future__ import annotations
 

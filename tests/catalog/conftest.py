@@ -19,7 +19,7 @@ UPDATE search_state SET version = version + 1;
 
 @functools.cache
 def postgres_url() -> str:
-    """One database for the tests that can share it: to make one takes ten times as long as to empty it."""
+    """Return the URL of one shared database: to make one takes ten times as long as to empty it."""
     return stores.fresh_url("postgres")
 
 
@@ -31,7 +31,7 @@ def fresh_url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(params=BOTH)
 def url(request: pytest.FixtureRequest) -> str:
-    """A database of each kind without videos in it."""
+    """Return the URL of an empty catalogue, for each database."""
     return postgres_url() if request.param == "postgres" else stores.fresh_url(request.param)
 
 

@@ -1,4 +1,4 @@
-"""Videos and their text, made up for tests."""
+"""Makes videos and their texts for tests."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def writer(number: int = 1, claim_version: int = 1, created_at: int = 0) -> Writ
 
 
 def video(**fields: Any) -> Video:
-    """A video that is Ann's, unless it is said otherwise; ids are in no order."""
+    """Return a new video, owned by Ann by default; ids are in random order."""
     video_id = fields.pop("video_id", None) or str(uuid.uuid4())
     path = f"videos/original/{video_id}/master.mp4"
     defaults = {"owner_id": "ann", "team_id": None, "title": "Holiday", "status": VideoStatus.QUEUED, **fields}
@@ -35,7 +35,7 @@ def video(**fields: Any) -> Video:
 
 
 def segment(text: str, at: int = 0, **fields: Any) -> NewSegment:
-    """A text that is on screen for a second."""
+    """Return a segment of text that is visible for one second."""
     normal = " ".join(text.casefold().split())
     defaults: dict[str, Any] = {
         "segment_id": f"s{next(_numbers)}",
@@ -74,14 +74,14 @@ def clip(of: Video, **fields: Any) -> Clip:
 
 
 async def added(catalog: Catalog, **fields: Any) -> Video:
-    """A video that is in the catalogue."""
+    """Add a video to the catalogue."""
     new = video(**fields)
     assert await catalog.add_video(new)
     return new
 
 
 async def ready(catalog: Catalog, *texts: str, **fields: Any) -> Video:
-    """A video with these texts, one after the other, that can be searched."""
+    """Add a searchable video with these texts in sequence."""
     new = await added(catalog, **fields)
     at = writer()
     await catalog.begin(new.video_id, at, "segment_index")

@@ -10,7 +10,7 @@ from callsheet.catalog.sqlite.store import SqliteCatalog
 
 
 async def run(catalog: Catalog, sql: str) -> list[tuple[Any, ...]]:
-    """The rows of one statement."""
+    """Return the rows of one statement."""
     if isinstance(catalog, PostgresCatalog):
         return [tuple(row) for row in await catalog._db.fetch(sql)]
     assert isinstance(catalog, SqliteCatalog)

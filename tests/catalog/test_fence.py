@@ -1,4 +1,4 @@
-"""The fence: of all attempts at a video only the latest writes."""
+"""The fence: of several attempts at a video only the latest may write."""
 
 from __future__ import annotations
 

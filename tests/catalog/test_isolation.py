@@ -1,4 +1,7 @@
-"""Who sees what, the same on every database: his own and his teams'. PostgreSQL's policies: test_row_security."""
+"""Visibility of videos, equal on every database: a reader's own videos and the team's.
+
+PostgreSQL's policies: test_row_security.
+"""
 
 from __future__ import annotations
 

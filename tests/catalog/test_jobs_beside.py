@@ -1,4 +1,4 @@
-"""Workers that move jobs by SQL, beside the API and beside our workers: all tell of one job alike."""
+"""Workers that move jobs by SQL, beside the API and beside our workers: every interface shows a job alike."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ async def test_a_failed_job_stays_so_beside_an_active_one(place: Place, workers:
 
 
 async def test_a_reading_by_sql_is_the_last_one(place: Place, workers: list[Worker]) -> None:
-    """Ours before it met nothing; the next stage must not go by that."""
+    """Our worker met no original before it; the next stage must ignore this result."""
     video_id, job_id = await queued(place, "ocr")
     await workers[0].session.execute("UPDATE videos SET coverage = $1", json.dumps({"detections": 0, "kept": 3}))
     await workers[0].claim("ocr")

@@ -1,4 +1,7 @@
-"""Jobs that the service role makes by SQL, as the contract lets it: the same that the routes make, or refused."""
+"""Jobs that the service role makes by SQL, as the contract lets it.
+
+Inserted rows become jobs equal to the routes' jobs, or are refused.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that move jobs by SQL, as the contract writes them: each move is the kernel's, or is refused."""
+"""Workers that move jobs by SQL, as the contract writes them: each status change is a kernel move, or is refused."""
 
 from __future__ import annotations
 
@@ -171,7 +171,10 @@ async def test_each_done_starts_the_next_stage_and_the_last_makes_the_video_read
 
 @pytest.mark.parametrize("before", [True, False])
 async def test_a_worker_may_make_the_next_job_itself(place: Place, workers: list[Worker], *, before: bool) -> None:
-    """As the contract's workers do, before or after `done`: there is one, with the worker's payload."""
+    """The contract's workers insert the next job before or after `done`.
+
+    Exactly one job exists, with the worker's payload.
+    """
     video_id, job_id = await queued(place, "sample")
     await workers[0].claim("sample")
     paths = [f"frames/{video_id}/{n}.jpg" for n in (0, 100)]

@@ -1,4 +1,4 @@
-"""`search_materialized`: what is searched, and how it is brought up to date."""
+"""`search_materialized`: the search index, and its refresh."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ ALTER DEFAULT PRIVILEGES IN SCHEMA public GRANT ALL ON FUNCTIONS TO anon, authen
 
 
 class Database:
-    """A database with three videos in it, and somebody who asks it for others."""
+    """A database with three videos, read by several callers."""
 
     def __init__(self, catalog: Catalog, session: Any, names: Mapping[str, str]) -> None:
         self.catalog = catalog
@@ -49,7 +49,7 @@ class Database:
         self.names = names
 
     async def ask(self, role: str, claims: Mapping[str, Any] | None, sql: str, *parameters: object) -> list[Any]:
-        """What PostgREST does with a request: a transaction with the token's role and claims. Nothing is kept."""
+        """Run a query as PostgREST would: a transaction with the token's role and claims. Nothing is kept."""
         transaction = self.session.transaction()
         await transaction.start()
         try:
@@ -61,7 +61,7 @@ class Database:
             await transaction.rollback()
 
     async def seen(self, role: str, claims: Mapping[str, Any] | None) -> dict[str, set[str]]:
-        """The videos of which rows of each table are seen."""
+        """Return, per table, the videos whose rows are visible."""
         by_name = {}
         for table in TABLES:
             rows = await self.ask(role, claims, f"SELECT DISTINCT video_id FROM {table}")
@@ -71,7 +71,7 @@ class Database:
 
 @functools.cache
 def shared_url() -> str:
-    """One database for all: what a test asks is rolled back, and what it grants is taken back."""
+    """Return one shared database's URL: what a test asks is rolled back, and what it grants is taken back."""
     return stores.fresh_url("postgres")
 
 
@@ -140,7 +140,7 @@ async def test_readers_change_nothing(database: Database) -> None:
 
 
 async def test_rights_that_somebody_gave_to_all_do_not_show_or_change_rows(database: Database) -> None:
-    """A new Supabase project grants everything on tables of `public`; the policies hold all the same."""
+    """A new Supabase project grants everything on tables of `public`; row policies still apply."""
     await database.session.execute(f"GRANT ALL ON {', '.join(TABLES)} TO anon, authenticated")
     assert await database.seen("anon", {"sub": "ann"}) == of_each(set())
     assert await database.seen("authenticated", {"sub": "bob"}) == of_each({"his"})
@@ -190,7 +190,7 @@ async def test_a_worker_for_a_user_reads_what_the_user_may(database: Database) -
 async def test_a_worker_for_a_user_reads_no_words_of_others(
     database: Database, claims: dict[str, Any], names: set[str]
 ) -> None:
-    """The index of the search has the words of all; every table of it is under the policies."""
+    """The search index contains every video's words; row policies cover every index table."""
     rows = await database.ask("service_role", claims, "SELECT video_id FROM search_videos")
     assert {database.names[video_id] for (video_id,) in rows} == names
     videos = "SELECT DISTINCT v.video_id FROM search_postings p JOIN search_videos v ON v.number = p.video"

@@ -1,4 +1,4 @@
-"""The catalogue and the engine in one database, both at work."""
+"""The catalogue and the engine share one database, both running."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ PATIENCE_S = 60
 async def worker(
     place: Place, language: str, job_type: str, **settings: str
 ) -> AsyncIterator[asyncio.subprocess.Process]:
-    """One example as a program; it is killed with signal 9, if it was not before."""
+    """Run one example worker as a program; kill the program with signal 9 at the end."""
     assert isinstance(place.catalog, PostgresCatalog)
     program: list[str | Path] = [sys.executable, EXAMPLES / "sql_worker.py"]
     if language == "node":
@@ -53,7 +53,7 @@ async def worker(
 
 
 async def at_work(process: asyncio.subprocess.Process) -> str:
-    """The id of the job that it says it works on."""
+    """Return the id of the job that the worker prints."""
     assert process.stdout is not None
     async with asyncio.timeout(PATIENCE_S):
         return (await process.stdout.readline()).decode().split()[-1]

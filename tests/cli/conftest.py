@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Shop:
-    """A folder with an app, a store, and the command line on both. `module` is new with each test."""
+    """A folder with an app, a store, and helpers that run the command line. `module` is new with each test."""
 
     folder: Path
     module: str

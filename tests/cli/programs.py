@@ -1,4 +1,4 @@
-"""The command line as a program of its own, and the small app that the tests run with it."""
+"""Runs the command line as a separate program, with a small app."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def eventually(ask: Callable[[], T], why: str = "") -> T:
 
 
 class Program:
-    """`callsheet …` in a folder; what it says on stderr is read all the time."""
+    """`callsheet …` in a folder; a thread reads its stderr all the time."""
 
     def __init__(self, folder: Path, *words: str, variables: Mapping[str, str]) -> None:
         self.process = subprocess.Popen(
@@ -90,7 +90,7 @@ class Program:
         lines.extend(line.rstrip("\n") for line in pipe)
 
     def hear(self, words: str, times: int = 1) -> None:
-        """Wait until it has said this so often."""
+        """Wait until a text appears this often in the output."""
 
         def heard() -> bool:
             count = sum(words in line for line in self.said)
@@ -110,7 +110,7 @@ class Program:
         return []
 
     def end(self) -> int:
-        """Its exit code, once it has ended and all is read."""
+        """Return the exit code after the process ended and all output was read."""
         code = self.process.wait(DEADLINE_S)
         for reader in self._readers:
             reader.join(DEADLINE_S)

@@ -1,4 +1,4 @@
-"""`callsheet demo` as a real process: killed in the middle, it goes on, and ends with its table."""
+"""`callsheet demo` as a real process: killed half-way, a second run continues and prints its table."""
 
 from __future__ import annotations
 

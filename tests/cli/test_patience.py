@@ -1,4 +1,7 @@
-"""Programs that start while their store, or their server, is away: they wait for it, and a signal ends the wait."""
+"""Programs that start while their store, or their server, is away.
+
+Commands wait for the store, and a signal ends the wait.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ SHORT = {"CALLSHEET_WAIT": "3s"}
 
 
 class Server(NamedTuple):
-    """A server of one's own that can be ended and had back."""
+    """A private server that tests can stop and restart."""
 
     url: str
     kill: Callable[[], None]
@@ -93,7 +96,7 @@ def test_a_wait_has_an_end(shop: Shop) -> None:
 
 
 def refusals(tmp_path: Path) -> dict[str, str]:
-    """URLs of stores that no waiting opens, by what they say."""
+    """Return URLs of unusable stores, by their error message."""
     newer = tmp_path / "newer.db"
     with contextlib.closing(sqlite3.connect(newer)) as db:
         db.execute("PRAGMA user_version = 9999")

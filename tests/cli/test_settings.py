@@ -76,7 +76,7 @@ def flags(command: click.Command) -> list[click.Option]:
 
 
 def section(name: str) -> str:
-    """The part of the reference that is about a command."""
+    """Return the reference's section about a command."""
     match = re.search(rf"^##+ {name}\n(.*?)(?=^##|\Z)", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert match, f"{PAGE.name} has no section {name}"
     return match[1]

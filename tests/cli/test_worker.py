@@ -180,7 +180,7 @@ def test_workers_end_when_their_supervisor_is_killed(shop: Shop, start: Start) -
 
 
 def _has_ended(process: psutil.Process) -> bool:
-    """Also when nobody reaps it, as in a container whose first process is no init."""
+    """Return whether a process ended, counting a zombie that no init process reaps."""
     try:
         return bool(process.status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -344,7 +344,7 @@ def _answers(url: str) -> bool:
 
 
 def _free_ports(count: int) -> int:
-    """The first of so many neighbouring ports that nobody has."""
+    """Return the first of several free, neighbouring ports."""
     while True:
         first = random.randrange(15_000, 32_000)
         with contextlib.ExitStack() as stack, contextlib.suppress(OSError):

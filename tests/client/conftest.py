@@ -20,7 +20,7 @@ QUICK = Patience(first_pause_s=0.001, longest_pause_s=0.005, retry_for_s=60.0, r
 
 @dataclass
 class ServerState:
-    """A server on SQLite, with a worker whose `chat` does what its prompt says."""
+    """A server on SQLite, with a worker whose task `chat` follows its prompt."""
 
     live: Live
     gate: asyncio.Event = field(default_factory=asyncio.Event)
@@ -61,21 +61,21 @@ class ServerState:
 
 @pytest.fixture
 async def idle() -> AsyncIterator[ServerState]:
-    """A server without a worker: its jobs wait."""
+    """Start a server without a worker: its jobs wait."""
     async with serving(stores.fresh_url("sqlite")) as live:
         yield ServerState(live)
 
 
 @pytest.fixture
 async def site(idle: ServerState) -> AsyncIterator[ServerState]:
-    """The same with a worker."""
+    """Start the server with a worker."""
     async with at_work(idle):
         yield idle
 
 
 @contextlib.asynccontextmanager
 async def at_work(site: ServerState) -> AsyncIterator[Worker]:
-    """A worker for the chats of a site."""
+    """Run a worker for a server's chat jobs."""
     async with Callsheet(site.database_url) as app:
         app.task(name="chat")(site.chat)
         async with working(app) as worker:
@@ -84,6 +84,6 @@ async def at_work(site: ServerState) -> AsyncIterator[Worker]:
 
 @pytest.fixture
 async def client(idle: ServerState) -> AsyncIterator[Client]:
-    """For the server of `idle`, which is that of `site` too."""
+    """A client for the server of `idle` and `site`."""
     async with Client(idle.url, ADMIN, patience=QUICK) as client:
         yield client

@@ -24,9 +24,9 @@ def anywhere(seed: int, longest: int) -> Callable[[], int]:
 
 @dataclass
 class Proxy:
-    """Between a client and `target`. `budget` says for each connection how many bytes come through; None is all.
+    """Forwards connections between a client and `target`. `budget` limits the bytes of each connection; None is all.
 
-    While it `is_mute`, nothing is answered, and nothing is closed.
+    While `is_mute`, the proxy answers nothing and closes nothing.
     """
 
     target: Address
@@ -43,17 +43,20 @@ class Proxy:
         self.target = address(url)
 
     def cut_all(self) -> None:
-        """Cut whatever is open now."""
+        """Cut all open connections."""
         for writer in list(self._open):
             self.cuts += 1
             writer.transport.abort()
 
     def mute_streams(self) -> None:
-        """Let nothing more through event streams that are open now, and leave them open: dead lines do not say so."""
+        """Let nothing more through event streams that are open now, and leave them open.
+
+        A dead connection stays silent.
+        """
         self._mute |= self._streams
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection of a client."""
+        """Forward one connection of a client."""
         self._open.add(writer)
         try:
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""A server that answers as a test tells it, byte by byte, and remembers what it was asked."""
+"""A server with scripted answers, byte by byte, that records requests."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PROBLEM = {"Content-Type": "application/problem+json"}
 
 
 class Asked(NamedTuple):
-    """One request."""
+    """A recorded request."""
 
     method: str
     path: str
@@ -63,7 +63,7 @@ def job(status: str = "running", seq: int = 1, **fields: Any) -> dict[str, Any]:
 
 @dataclass
 class Scripted:
-    """The last answer is given again and again."""
+    """The last answer is repeated."""
 
     answers: list[Answer]
     url: str = ""

@@ -142,7 +142,7 @@ async def test_retry_after_may_be_a_moment_and_one_too_far_is_told() -> None:
 
 
 class Clock:
-    """In place of `time` and `asyncio` where pauses are made: they cost no time, and are noted."""
+    """Replaces `time` and `asyncio` in modules with pauses: they cost no time, and are noted."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.slept: list[float] = []

@@ -1,4 +1,4 @@
-"""Where the client may go, and what it never shows: its key, and what stands in a URL."""
+"""Allowed redirects of the client, and secrets that it never prints: its key, and credentials in a URL."""
 
 from __future__ import annotations
 

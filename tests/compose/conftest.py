@@ -26,7 +26,7 @@ MEANS = Means(nice=0)  # others are at work on the same cores
 
 
 class Made(NamedTuple):
-    """A video and what it was made of."""
+    """A finished video and its inputs."""
 
     script: Script
     narration: voice.Narration
@@ -47,7 +47,7 @@ def encoder() -> Ffmpeg:
 
 
 async def planned(text: str, folder: Path, settings: Settings = SMALL) -> render.Plan:
-    """Everything up to the render, in one folder, which holds the pictures too."""
+    """Run every stage before the render, in a folder with the pictures."""
     script = parse(text, settings)
     files = await sources.collect(script, folder, sources.from_folder(folder), MEANS)
     narration = await voice.speak(script, folder, MEANS)
@@ -67,7 +67,7 @@ async def made_in(folder: Path) -> Made:
 
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """One video for all tests that look at one."""
+    """Make one video for all tests of this module."""
     import asyncio  # noqa: PLC0415 - a session's fixture has no loop of its own
 
     return asyncio.run(made_in(tmp_path_factory.mktemp("video")))

@@ -1,4 +1,4 @@
-"""Pictures: what is one, what is refused and in which words, and that a script cannot reach other files."""
+"""Pictures: accepted files, the messages of refusals, and no access to other files."""
 
 from __future__ import annotations
 

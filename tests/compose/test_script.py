@@ -1,4 +1,4 @@
-"""Markdown into a script, and what is wrong with it in words that help."""
+"""Markdown becomes a script; errors explain the problem."""
 
 from __future__ import annotations
 

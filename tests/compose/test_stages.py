@@ -1,4 +1,4 @@
-"""The task as a job: stages and shares of the progress, resumed from its steps, cancelled without a trace."""
+"""The compose task as a job: stages and shares of the progress, resumed from its steps, cancelled without a trace."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class FailsAt:
 
 
 def fits(context: Context) -> Stages:
-    """For the type checker: a context of the worker is what the stages need."""
+    """For the type checker: a worker's context satisfies the stages' protocol."""
     return context
 
 

@@ -1,4 +1,4 @@
-"""Fonts and text: every character has a glyph or a word about it, and no line is wider than its place."""
+"""Fonts and text: every character has a glyph or an error message, and no line exceeds its width."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_file_that_is_no_font_is_passed_over(tmp_path: Path) -> None:
 
 
 def with_table(font: bytes, tag: bytes, table: bytes) -> bytes:
-    """The same font with one table more."""
+    """Return the font with one additional table."""
     (count,) = struct.unpack(">H", font[4:6])
     rows = [list(struct.unpack(">4sIII", font[12 + 16 * at : 28 + 16 * at])) for at in range(count)]
     rows = [[name, total, offset + 16, length] for name, total, offset, length in rows]

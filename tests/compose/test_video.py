@@ -1,4 +1,7 @@
-"""A whole video, looked at from outside: streams, length, pictures, sound, captions; and that a stop leaves nothing."""
+"""A whole video, looked at from outside: streams, length, pictures, sound, captions.
+
+Stopping leaves no files behind.
+"""
 
 from __future__ import annotations
 
@@ -64,7 +67,7 @@ def test_no_frame_is_black_and_every_scene_shows_something_else(made: Made) -> N
 
 
 def test_text_appears_with_its_words(made: Made) -> None:
-    """In the first scene nothing but its heading is seen before its sentence is said."""
+    """The first scene shows only its heading before its sentence is spoken."""
     frames, shot = frames_of(made.video.video), made.timeline.shots[1]
     heading = frames[shot.states[1] - 1].astype(int)
     sentence = frames[shot.states[1] + 10].astype(int)

@@ -11,7 +11,10 @@ from tests.store_driver import StoreDriver
 
 @functools.cache
 def postgres_url() -> str:
-    """One database for all tests of this folder; each finds it empty, which is quicker than to make one."""
+    """Return one shared database's URL for this folder.
+
+    Each test empties the database, which is faster than creating one.
+    """
     return stores.fresh_url("postgres")
 
 

@@ -1,4 +1,4 @@
-"""What a store does when its clock has stepped; the times of the clock are the tests' own."""
+"""A store after its clock has stepped; tests pass explicit times."""
 
 from __future__ import annotations
 

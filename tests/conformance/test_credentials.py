@@ -27,7 +27,7 @@ async def of(driver: StoreDriver, job_id: str) -> Credentials | None:
 
 
 async def one(driver: StoreDriver, **fields: Any) -> Credentials:
-    """The credentials of a job that has just been enqueued."""
+    """Enqueue a job and return its credentials."""
     result = await of(driver, await driver.add(credentials=envelope(), **fields))
     assert result is not None
     return result

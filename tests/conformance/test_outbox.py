@@ -14,7 +14,7 @@ from tests.store_driver import T0, StoreDriver
 
 
 async def add_events(driver: StoreDriver, count: int) -> list[str]:
-    """Outbox rows the way they come to be: with a job's move."""
+    """Write outbox rows through settlements: with a job's move."""
     names = []
     for n in range(count):
         job = await driver.running(requester_id="acme")
@@ -112,7 +112,7 @@ async def test_an_undeliverable_event_is_kept_as_a_dead_letter(driver: StoreDriv
 
 
 async def add_to(driver: StoreDriver, endpoint: str, count: int, requester_id: str = "acme") -> list[str]:
-    """Events of one endpoint, each with a job of its own."""
+    """Write events of one endpoint, one job per event."""
     names = []
     for _ in range(count):
         job = await driver.running(requester_id=requester_id)

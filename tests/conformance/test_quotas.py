@@ -1,4 +1,4 @@
-"""S37 and S38: what a requester may have waiting."""
+"""S37 and S38: limits on a requester's waiting jobs."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ WRITES = (
 
 
 def every_write(job: Job) -> dict[str, Settlement]:
-    """Each thing that the holder of a claim can ask for."""
+    """Return every kind of write that a claim's holder may request."""
     return {
         "advance": commands.advance(job, "fetching"),
         "progress": commands.progress(job, 50),
@@ -372,7 +372,7 @@ async def test_the_stores_agree_with_the_pure_kernel(driver: StoreDriver) -> Non
 
 
 async def snapshot(driver: StoreDriver, job_id: str) -> tuple[object, ...]:
-    """All that a store knows of one job."""
+    """Return every stored field of one job."""
     return (
         await driver.get(job_id),
         await driver.events(job_id),

@@ -1,4 +1,4 @@
-"""What people who look on ask for: ends by time, dead letters by kind, the load of workers; and jobs by their words."""
+"""What people who look on ask for: ends by time, dead letters by kind, the load of workers; jobs counted per word."""
 
 from __future__ import annotations
 

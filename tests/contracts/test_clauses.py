@@ -1,6 +1,6 @@
 """`docs/contracts/*.md` name the code and a test for each clause of a contract; here is what keeps those lists true.
 
-A code is a file below `src/callsheet`, perhaps with a name in it: `contracts/aura/debounce.py::Debounce`.
+A code cell is a file below `src/callsheet`, optionally with a name: `contracts/aura/debounce.py::Debounce`.
 """
 
 from __future__ import annotations
@@ -37,13 +37,13 @@ def test_a_named_test_exists(page: str, path: str, name: str) -> None:
 
 
 def code_of(rest: str) -> list[tuple[str, str]]:
-    """Return the files and names in the column before that of the tests."""
+    """Return the files and names in the column before the tests' column."""
     column, _, _ = rest.rpartition(" | ")
     return CODE.findall(column)
 
 
 def is_defined(path: str, name: str) -> bool:
-    """Whether a file of the program is there, and defines a name; what is no Python has the name as a word."""
+    """Return whether the file exists and defines the name; files other than Python need the name as a word."""
     file = ROOT / "src" / "callsheet" / path
     if not file.is_file():
         return False

@@ -1,4 +1,4 @@
-"""Lists agree with bodies: a job is in the list of the status that its body shows, and in no other.
+"""Lists agree with bodies: a job is listed under the status in its body, and under no other.
 
 Jobs of every contract live random lives (a seed has the same ones each time), and are left where these end.
 """
@@ -57,7 +57,7 @@ LISTS = {
 
 
 async def live_some_lives(live: Live, chance: random.Random, most: int = 100) -> None:
-    """Make jobs, each in a line of its own, and move each a few times."""
+    """Create jobs in separate queues and move each several times."""
     for n in range(most):
         contract = chance.choice([*CONTRACTS, "aura"])
         queue = f"line{n}"
@@ -69,7 +69,7 @@ async def live_some_lives(live: Live, chance: random.Random, most: int = 100) ->
 
 
 async def move_once(live: Live, queue: str, chance: random.Random) -> None:
-    """Move the one job of a queue by whatever its contract allows; or take it, if it can be had."""
+    """Move the one job of a queue by whatever its contract allows; or claim a job if possible."""
     (job,) = (await live.engine.find(JobQuery(queue=queue))).jobs
     if job.status is Status.QUEUED and chance.random() < 0.7:
         await live.engine.claim(ClaimRequest("w", (queue,), 1, 600_000, start=chance.random() < 0.7))

@@ -39,7 +39,7 @@ Leased = TypeVar("Leased", Job, OutboxEvent)
 
 @dataclass
 class State:
-    """All that a store keeps. Dictionaries keep the order of insertion, which is the order of enqueueing."""
+    """The whole state of a store. Dictionaries keep the order of insertion, which is the order of enqueueing."""
 
     jobs: dict[str, Job] = field(default_factory=dict)
     position: dict[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class State:
 
 
 class Model:
-    """The store's verbs on a State. A verb that raises leaves the state as it was."""
+    """The store's verbs on a State. A verb that raises an error leaves the state unchanged."""
 
     def __init__(self) -> None:
         self.state = State()

@@ -1,6 +1,6 @@
-"""The same commands go to every store and to the pure model; after each, all must tell the same.
+"""The same commands go to every store and to the pure model; after every step all stores must agree.
 
-`CALLSHEET_DEEP=1` runs thousands of sequences; a failing one is printed as a program and can be replayed.
+`CALLSHEET_DEEP=1` runs thousands of sequences; hypothesis prints a failing run as a replayable program.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ requesters = st.sampled_from(["", "acme"])
 
 @st.composite
 def specs(draw: Callable[[Any], Any]) -> dict[str, Any]:
-    """What a new job asks for; references to other jobs are numbers, resolved when it is made."""
+    """What a new job asks for; numbers refer to other jobs and are resolved during creation."""
     spec: dict[str, Any] = {"queue": draw(queues), "priority": draw(st.sampled_from([0, 0, 0, 5, -1]))}
     if draw(rare):
         spec["delay_ms"] = draw(st.sampled_from([1, 500, 2_000]))
@@ -232,7 +232,7 @@ class Machine(RuleBasedStateMachine):
         return NewJob(job_id=fresh, kind="work", payload=f'{{"n":{n}}}', **spec)
 
     def snapshot_to_act_on(self, pick: int, *, old: bool) -> Job | None:
-        """A job as it is now, or as some worker saw it when it claimed it."""
+        """Return a job's current state, or its state at some claim."""
         if old and self.seen:
             return self.seen[pick % len(self.seen)]
         return self.model.state.jobs.get(self.ids[pick % len(self.ids)])

@@ -20,7 +20,7 @@ ROWS = dict(ROW.findall(TEXT))
 
 @cache
 def marks_of_tests(path: str) -> dict[str, set[str]]:
-    """The tests of a file and the guarantees that each is marked with."""
+    """Return the tests of a file with their guarantee marks."""
     by_name = {}
     for node in ast.parse((ROOT / path).read_text("utf-8")).body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -1,6 +1,6 @@
 """The guides keep their word: their Python runs in order, page by page, and their commands exist with those flags.
 
-In a page, `<!-- not run: reason -->` before a block skips it and `<!-- run: code -->` runs a line that readers do not
+The marker `<!-- not run: reason -->` before a block skips it and `<!-- run: code -->` runs a line that readers do not
 see. A block that begins with `# name.py` becomes that file and is imported. `print(x)  # → y` has to print y.
 """
 
@@ -67,7 +67,7 @@ def commands_of(page: Path) -> list[list[str]]:
 
 
 def run_page(page: Path) -> None:
-    """In a process of its own, in an empty folder: see `test_the_code_of_a_page_runs`."""
+    """Run the page's code in a separate process, in an empty folder: see `test_the_code_of_a_page_runs`."""
     module_of_page = sys.modules["guide"] = ModuleType("guide")
     names: dict[str, Any] = vars(module_of_page)
     sys.path.insert(0, str(Path.cwd()))

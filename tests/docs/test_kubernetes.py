@@ -1,4 +1,4 @@
-"""The manifests of the guide are YAML, and what they name is there: probes, ports, variables, metrics, times."""
+"""The guide's manifests are valid YAML and reference existing names: probes, ports, variables, metrics, times."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def manifests() -> list[dict[str, Any]]:
 
 
 def containers() -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
-    """Each with the specification of its pod."""
+    """Yield each container with its pod's specification."""
     for item in manifests():
         if item["kind"] in {"Deployment", "Job"}:
             pod = item["spec"]["template"]["spec"]

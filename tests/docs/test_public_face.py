@@ -42,7 +42,10 @@ def imported(code: str) -> Iterator[tuple[str, str]]:
 
 
 def is_public(module: str, name: str) -> bool:
-    """Whether a name may be imported from a module: it is listed there, or is a public module itself."""
+    """Return whether guides may import a name from a module.
+
+    The module lists the name, or the name is a public module.
+    """
     if f"{module}.{name}" in PUBLIC:
         return True
     return module in PUBLIC and (not name or name in import_module(module).__all__)

@@ -36,7 +36,7 @@ def test_the_code_of_the_readme_is_twelve_lines_and_runs(tmp_path: Path) -> None
 
 
 async def events_of(url: str) -> list[str]:
-    """The types of the events of the only job."""
+    """Return the event types of the only job."""
     async with Engine.from_url(url) as engine:
         (job,) = (await engine.find(JobQuery())).jobs
         return [event.type async for event in engine.watch(job.job_id)]

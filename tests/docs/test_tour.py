@@ -1,4 +1,4 @@
-"""The tour names files that exist, where it says that they are."""
+"""The tour names existing files in the right folders."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ FILE = re.compile(r"[\w./-]+\.(?:py|lua|sql|js|md)")
 
 
 def folders_of(stop: str) -> set[Path]:
-    """Return the folders that a stop of the tour is about: those of which it names a file, or themselves."""
+    """Return the folders of a stop of the tour: folders of its named files, or folders named directly."""
     names = [name for name in re.findall(r"`([\w./-]+)`", stop) if "/" in name and name[0] != "/"]
     results = {base / (name if name.endswith("/") else Path(name).parent) for name in names for base in (SRC, ROOT)}
     return {folder for folder in results if folder.is_dir() and folder not in (SRC, ROOT)}
 
 
 def is_there(name: str, stop: str) -> bool:
-    """Whether a file is where a stop says, or below a folder that the stop is about, or at the top of the program."""
+    """Return whether a file exists below a stop's folders or at the program's top."""
     if (SRC / name).exists() or (ROOT / name).exists():
         return True
     return any(next(folder.rglob(name), None) for folder in folders_of(stop))

@@ -1,4 +1,4 @@
-"""A store and a machine whose clocks the test sets: virtual time for both, that step apart when told to."""
+"""A store and a machine whose clocks the test sets: two clocks on virtual time that step apart on demand."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Machine:
         return ClockWatch(self.store, steady=lambda: self.steady, boot=boot)
 
     def keeper(self, boot: str = "machine", **chores: Any) -> Housekeeping:
-        """The housekeeping of one process."""
+        """Return one process' housekeeping."""
         return Housekeeping(self.engine, Chores(**chores), self.watch(boot))
 
     async def sweep_for(self, keeper: Housekeeping, ms: int, each_ms: int = 1_000) -> list[Swept]:
@@ -68,7 +68,7 @@ class Machine:
 
 @asynccontextmanager
 async def stepping(store: Store, verb: str, act: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Do something once, just before a verb of the store is called."""
+    """Call a function once, just before a verb of the store."""
     real = getattr(store, verb)
     log: list[bool] = []
 

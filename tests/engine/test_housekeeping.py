@@ -104,7 +104,7 @@ async def test_of_jobs_that_were_claimed_ahead_those_that_were_listed_as_begun_c
 
 
 async def test_a_job_that_was_lost_early_and_then_with_its_worker_is_listed_from_then_on(engine: Engine) -> None:
-    """Else one that kills its workers would do so for nothing each second time."""
+    """Otherwise a killing job would survive every second time."""
     keeping = Housekeeping(engine)
     await engine.enqueue([new_job(max_attempts=5)], now=T0)
     await engine.claim(ClaimRequest(BegunJobs(engine.store, "w").owner, lease_ms=100), now=T0)

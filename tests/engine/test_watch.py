@@ -116,7 +116,7 @@ async def test_watching_nothing_is_an_error(engine: Engine) -> None:
 
 
 async def test_a_busy_job_does_not_starve_the_watcher_of_another(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hints for one job keep coming; that of the other was lost. The poll finds it all the same."""
+    """Hints for one job keep coming; the other process' hint was lost. Polling finds the job anyway."""
     engine = Engine.from_url(url)
     await engine.store.migrate()
     monkeypatch.setattr(engine._watch, "_poll_s", 0.2)

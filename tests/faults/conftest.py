@@ -36,7 +36,7 @@ async def run_out(engine: Engine, held: Job, *, reap: bool = False) -> None:
 
 
 async def freeze(engine: Engine, pid: int) -> None:
-    """Stop a process in its tracks, but not while it holds the one lock under which all processes write to SQLite."""
+    """Send SIGSTOP to a process, but never while it holds SQLite's write lock."""
 
     def stop(_: object = None) -> None:
         os.kill(pid, signal.SIGSTOP)
@@ -51,7 +51,7 @@ async def freeze(engine: Engine, pid: int) -> None:
 
 
 class Worker:
-    """A worker process and what it has told so far."""
+    """A worker process and its output so far."""
 
     def __init__(self, url: str, mode: str, name: str, lease_ms: int) -> None:
         self.process = subprocess.Popen(
@@ -67,7 +67,7 @@ class Worker:
         assert self.read() == {"ready": name}
 
     def _listen(self) -> None:
-        """Take what it tells as it comes: a full pipe would stop it."""
+        """Read its output continuously: a full pipe would stop it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             if line.endswith("}\n"):
@@ -88,12 +88,12 @@ class Worker:
         self.process.send_signal(number)
 
     def stop(self) -> list[dict[str, Any]]:
-        """End it in good order; all that it told and nobody read."""
+        """End it in good order; return all unread output."""
         self.signal(signal.SIGTERM)
         return self._rest()
 
     def kill(self) -> list[dict[str, Any]]:
-        """Kill -9; what it had told until then."""
+        """Kill -9; return the output so far."""
         self.process.kill()
         return self._rest()
 

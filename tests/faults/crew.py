@@ -20,7 +20,7 @@ LOG = Path(sys.argv[2] if len(sys.argv) > 2 else "log")
 
 
 def note(text: str) -> None:
-    """One write of one line: whole also when the process is killed after it."""
+    """Append one line in a single write: a kill cannot split the line."""
     descriptor = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, f"{text}\n".encode())
     os.close(descriptor)
@@ -39,7 +39,7 @@ async def count(ctx: Context, n: int) -> int:
 
 @app.task(max_attempts=5)
 async def slow(ctx: Context, seconds: float) -> str:
-    """A job that holds its claim for a while."""
+    """Hold the claim for a while."""
     note(f"slow {os.getpid()} {ctx.job.claim_version}")
     await asyncio.sleep(seconds)
     note(f"slept {os.getpid()} {ctx.job.claim_version}")
@@ -48,7 +48,7 @@ async def slow(ctx: Context, seconds: float) -> str:
 
 @app.task(max_attempts=1)
 async def once(ctx: Context, seconds: float) -> None:
-    """A job that may begin once."""
+    """A task that may start only once."""
     note(f"once {ctx.job_id}")
     if seconds:
         await asyncio.sleep(seconds)

@@ -24,7 +24,7 @@ app = Callsheet("sqlite:////nowhere/at/all.db")
 
 
 def note(text: str) -> None:
-    """One write of one line: whole also when the process is killed after it."""
+    """Append one line in a single write: a kill cannot split the line."""
     descriptor = os.open(LOG, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     os.write(descriptor, f"{text}\n".encode())
     os.close(descriptor)

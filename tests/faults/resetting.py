@@ -1,4 +1,4 @@
-"""A proxy that resets connections: after so many bytes of an answer, as a machine does that has just gone."""
+"""A proxy that resets connections: after some bytes of an answer, as a crashed machine would."""
 
 from __future__ import annotations
 

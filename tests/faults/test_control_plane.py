@@ -103,7 +103,7 @@ def numbered(count: int) -> list[NewJob]:
 
 
 class Ran:
-    """An app in this process, and what ran how often."""
+    """An app in this process that counts its executions."""
 
     def __init__(self) -> None:
         self.app = Callsheet("sqlite:////nowhere/at/all.db")
@@ -117,7 +117,7 @@ class Ran:
 
 
 async def all_ended_once(engine: Engine, ids: list[str]) -> None:
-    """One committed outcome each, told by one event."""
+    """Assert that each job has one committed outcome and one end event."""
     for job_id in ids:
         attempts = await engine.store.attempts(job_id)
         assert [a.outcome for a in attempts].count(Outcome.SUCCEEDED) == 1, attempts
@@ -240,7 +240,7 @@ async def test_a_killed_worker_is_replaced_when_its_lease_runs_out(live: Live, s
 async def test_a_job_that_kills_its_workers_ends_as_a_dead_letter_after_three(
     live: Live, start: Start, log: Path
 ) -> None:
-    """A12: and the crew is there for other jobs."""
+    """A12: the crew is free for other jobs."""
     TERMS.put(live.state, LONG)
     poison = await add(live.engine, "poison", retry=NO_BACKOFF, max_attempts=3)
     start(live.url, "--processes", "2")
@@ -270,7 +270,7 @@ async def test_the_clock_of_a_workers_machine_does_not_matter(live: Live, start:
 
 
 class Plane:
-    """`callsheet serve` as a process that can be killed and started again."""
+    """Runs `callsheet serve` as a process that tests can kill and restart."""
 
     def __init__(self, url: str) -> None:
         self.port = free_port()
@@ -280,7 +280,7 @@ class Plane:
         self._starting = asyncio.Lock()
 
     async def start(self) -> None:
-        """One at a time, and never beside another: the port is one, and who is not known here is not killed."""
+        """One at a time, and never beside another: the port is fixed, and unrelated processes stay alive."""
         async with self._starting:
             self.kill()
             await self._start()
@@ -376,7 +376,7 @@ async def test_a_restart_of_postgresql_loses_nothing() -> None:
 
 
 async def _patiently(engine: Engine) -> None:
-    """Until the store answers again."""
+    """Retry until the store answers."""
     async with asyncio.timeout(60):
         while True:
             try:

@@ -29,7 +29,7 @@ LOST = (httpx2.TransportError, httpx2.StreamError)
 
 
 class House:
-    """A gateway and its workers, each a process."""
+    """A gateway process and its worker processes."""
 
     def __init__(self, url: str) -> None:
         self.port = free_port()
@@ -60,7 +60,7 @@ class House:
 
 @pytest.fixture
 def redis() -> Iterator[RedisServer]:
-    """One that has a write on disk before it answers."""
+    """A Redis that fsyncs every write before answering."""
     with RedisServer.start(settings={"appendfsync": "always"}) as server:
         yield server
 
@@ -73,7 +73,7 @@ def house(redis: RedisServer) -> Iterator[House]:
 
 
 async def surely(client: httpx2.AsyncClient, method: str, path: str, **options: Any) -> httpx2.Response:
-    """Ask until there is an answer; the same key makes a second POST harmless."""
+    """Retry until the server answers; the same key makes a second POST harmless."""
     while True:
         try:
             answer = await client.request(method, path, **options)
@@ -85,7 +85,7 @@ async def surely(client: httpx2.AsyncClient, method: str, path: str, **options: 
 
 
 async def follow(client: httpx2.AsyncClient, job_id: str) -> list[tuple[int, str]]:
-    """All events of a job, over as many connections as it takes."""
+    """Return all events of a job, over several connections if necessary."""
     seen: list[tuple[int, str]] = []
     last_id = ""
     while not seen or seen[-1][1] not in TERMINAL:

@@ -31,14 +31,14 @@ LOOPS = {"asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop}
 
 
 class NeverOpen(StorageBreaker):
-    """Lets each call go out."""
+    """A breaker that admits every call."""
 
     def check(self, doing: str) -> None:
-        """Do nothing."""
+        """Accept the connection unchecked."""
 
 
 def many_limits() -> Iterator[int | None]:
-    """Resets at once, within the greeting, and within later answers."""
+    """Yield byte limits: none, within the greeting, and within later answers."""
     return itertools.cycle([0, 1, 7, 40, 100, 300, 333, 360, 400, 450, 500, 700, 1_000, 2_000, 5_000])
 
 
@@ -48,7 +48,7 @@ def run(loop: str, work: Awaitable[None]) -> None:
 
 
 async def leaks_of(call: Callable[[], Awaitable[object]], proxy: ResettingProxy) -> list[BaseException]:
-    """Call until the proxy has reset many connections; what came that is neither an answer nor an outage."""
+    """Call until the proxy has reset many connections; yield errors that are neither an answer nor an outage."""
     leaks: list[BaseException] = []
     while proxy.resets < CALLS:
         outcomes = await asyncio.gather(*(call() for _ in range(4)), return_exceptions=True)
@@ -87,7 +87,7 @@ def test_a_store_whose_connections_are_reset_is_away(name: str, loop: str) -> No
 
 @pytest.mark.parametrize("loop", LOOPS)
 def test_a_redis_connection_that_closes_before_a_write_is_an_outage(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Under uvloop the driver raises a plain RuntimeError here, each time; the proxy's resets meet it now and then."""
+    """Under uvloop the driver raises a plain RuntimeError here, each time; the proxy resets connections at random."""
     send = Connection.send_packed_command
 
     async def close_and_send(self: Connection, *args: object, **options: object) -> None:

@@ -1,4 +1,4 @@
-"""The store's own server crashes under load and comes back: what was acknowledged is there, and work goes on."""
+"""The store's own server crashes under load and comes back: acknowledged jobs survive, and work continues."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Crash = Callable[[], None]
 
 @pytest.fixture(params=["postgres", "redis"])
 def server(request: pytest.FixtureRequest) -> Iterator[tuple[str, Crash]]:
-    """A server of one's own, and a way to crash it and have it back."""
+    """A private server that tests can crash and restart."""
     if request.param == "postgres":
         with PostgresServer.start(settings={"shared_buffers": "32MB"}) as postgres:
             yield postgres.create_database(), postgres.restart_immediate
@@ -57,7 +57,7 @@ async def test_a_crash_of_the_server_loses_no_acknowledged_job(server: tuple[str
 
 
 async def produce(engine: Engine, acknowledged_ids: list[str], count: int) -> list[str]:
-    """Enqueue one by one; when the answer is lost, look whether the job is there and send it if not."""
+    """Enqueue jobs one by one; after a lost answer, look the job up and send it again if missing."""
     sent_ids: list[str] = []
     while len(sent_ids) < count:
         new = new_job(max_attempts=50, retry=PATIENT)

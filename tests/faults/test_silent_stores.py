@@ -1,4 +1,4 @@
-"""A worker that is to stop while its store says nothing any more ends when its drain is over."""
+"""A stopping worker with a silent store ends after its drain time."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG_S = 3600.0  # no limit of a driver's ends a test
 
 
 class Silence:
-    """A proxy before a store that carries everything until it is told to carry nothing more, and keeps all open."""
+    """A proxy before a store that can stop forwarding while connections stay open."""
 
     def __init__(self, host: str, port: int) -> None:
         self._target = (host, port)
@@ -28,7 +28,7 @@ class Silence:
         self._fallen = False
 
     def fall(self) -> None:
-        """Carry nothing from now on."""
+        """Stop forwarding."""
         self._fallen = True
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -57,7 +57,7 @@ class Silence:
 
 @contextlib.asynccontextmanager
 async def silence_before(url: str) -> AsyncIterator[tuple[str, Silence]]:
-    """The URL of a proxy before a store, and the proxy."""
+    """Start a proxy before a store; return its URL and the proxy."""
     parts = urlsplit(url)
     silence = Silence(parts.hostname or "127.0.0.1", parts.port or 0)
     server = await asyncio.start_server(silence.connected, "127.0.0.1", 0)

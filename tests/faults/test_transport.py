@@ -54,7 +54,7 @@ async def rig(url: str, server: RedisServer, stream: Stream) -> AsyncIterator[Ri
 
 
 async def dead(url: str, server: RedisServer, point: str) -> str:
-    """A process that died at this point; the id of its job."""
+    """A process that died at this point; return its job id."""
     command = [sys.executable, "-m", "tests.faults.carrier", url, server.url(), point]
     process = await asyncio.to_thread(subprocess.run, command, env=ENV, capture_output=True, text=True, timeout=60)
     assert process.returncode == -9, process.stderr

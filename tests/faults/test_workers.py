@@ -67,7 +67,7 @@ async def enqueue(app: Callsheet, jobs: int) -> list[str]:
 
 
 async def ended(app: Callsheet, jobs: int, within_s: float = 100) -> Counter[Status]:
-    """Wait until so many jobs have ended; how many are in which status then."""
+    """Wait until so many jobs have ended; return counts by status."""
     engine = await app.engine()
     async with asyncio.timeout(within_s):
         while True:
@@ -121,7 +121,7 @@ async def test_a_job_of_a_killed_worker_runs_again_within_its_lease_and_two_seco
 
 @pytest.mark.parametrize("begun", [120, 401], ids=["among short ones", "at the first long one"])
 async def test_what_waits_in_a_killed_worker_is_no_attempt(app: Callsheet, start: Start, log: Path, begun: int) -> None:
-    """Of 400 short jobs and 30 long ones, each with one attempt: none that never began becomes a dead letter."""
+    """A mix of 400 short jobs and 30 long ones, one attempt each: none that never began becomes a dead letter."""
     short, long = ('{"seconds":0}',) * 400, ('{"seconds":600}',) * 30
     new_jobs = [once.definition.new_job(str(uuid.UUID(int=n)), text) for n, text in enumerate((*short, *long), 1)]
     await app.enqueue(new_jobs)
@@ -225,7 +225,7 @@ def start_at(log: Path) -> Iterator[Callable[[str], None]]:
 
 
 def _wait_for_all(place: str, jobs: int) -> None:
-    """With connections of its own: those of before the crash are gone."""
+    """Wait over fresh connections: connections from before the crash are broken."""
 
     async def look() -> None:
         async with Callsheet(place) as app:

@@ -1,9 +1,8 @@
-"""A small worker process for the fault tests: it claims and settles, and tells what it did in JSON lines.
+"""A small worker process for the fault tests: the program claims, settles and prints JSON lines.
 
-`python -m tests.faults.worker URL MODE NAME LEASE_MS`. Modes: `drain` works until it is stopped, and `dawdle` does so
-with a pause before each settlement; `hold` claims one
-job, waits for a line on its standard input, and then tries every write that a claim allows; `falter` claims a batch,
-ends its first job and does nothing more.
+`python -m tests.faults.worker URL MODE NAME LEASE_MS`. Modes: `drain` works until stopped, and `dawdle` pauses before
+each settlement; `hold` claims one job, waits for a line on its standard input, and then tries every write that a claim
+allows; `falter` claims a batch, ends its first job and does nothing more.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def tell(**facts: Any) -> None:
 
 
 async def patiently(ask: Any) -> Any:
-    """Ask again for as long as the store is away."""
+    """Retry while the store is unreachable."""
     while True:
         try:
             return await ask()
@@ -56,7 +55,7 @@ async def drain(store: Store, name: str, lease_ms: int, pause_s: float = 0.0) ->
 
 
 def every_write(job: Job) -> dict[str, Settlement]:
-    """All that the holder of a claim can ask for."""
+    """Return every kind of write that a claim's holder may request."""
     out = (NewOutboxEvent(f"zombie-{job.job_id}", "https://h", "b"),)
     return {
         "advance": commands.advance(job, "s"),

@@ -11,7 +11,7 @@ from tests.http.live import Live, serving
 
 @functools.cache
 def postgres_url() -> str:
-    """One database for all tests of this folder; each finds it empty. Making one costs half a second."""
+    """Return one shared database's URL for this folder; each finds it empty. Making one costs half a second."""
     return stores.fresh_url("postgres")
 
 
@@ -23,7 +23,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 async def live(url: str) -> AsyncIterator[Live]:
-    """A server on each of the three stores."""
+    """A running server per store."""
     async with serving(url) as live:
         await stores.empty({url: live.engine.store})
         yield live
@@ -31,6 +31,6 @@ async def live(url: str) -> AsyncIterator[Live]:
 
 @pytest.fixture
 async def small() -> AsyncIterator[Live]:
-    """A server on SQLite, for what has nothing to do with the store."""
+    """A server on SQLite, for tests independent of the store."""
     async with serving(stores.fresh_url("sqlite")) as live:
         yield live

@@ -32,7 +32,7 @@ async def _own_moment(live: Live) -> int:
 async def dead(live: Live, code: str = "boom", *, worker: str = "w1~5ec2e7", **fields: Any) -> str:
     """A new job that has died of an error; its id. `retryable` False: it has failed.
 
-    No two of them are made, or end, in the same millisecond.
+    No two jobs are created or end in the same millisecond.
     """
     retryable = fields.pop("retryable", None)
     at = await _own_moment(live)
@@ -50,7 +50,7 @@ async def dead(live: Live, code: str = "boom", *, worker: str = "w1~5ec2e7", **f
 
 
 async def ended(client: httpx2.AsyncClient, answer: httpx2.Response) -> dict[str, Any]:
-    """The operation that an answer began, once it has ended."""
+    """Wait for an operation's end and return its body."""
     assert answer.status_code == 202, answer.text
     async with asyncio.timeout(60):
         while True:
@@ -61,5 +61,5 @@ async def ended(client: httpx2.AsyncClient, answer: httpx2.Response) -> dict[str
 
 
 async def statuses(live: Live, *job_ids: str) -> list[str]:
-    """How these jobs stand; `gone` for one that is not there."""
+    """How these jobs stand; `gone` for a missing job."""
     return [job.status.value if job is not None else "gone" for job in await live.engine.store.get(job_ids)]

@@ -25,7 +25,7 @@ ADMIN = "admin-key-of-the-tests"
 
 
 class Live(NamedTuple):
-    """A server that runs, and a client of it with the admin's key."""
+    """A running server, and a client with the admin's key."""
 
     url: str
     client: httpx2.AsyncClient
@@ -34,7 +34,7 @@ class Live(NamedTuple):
     engine: Engine
 
     async def key(self, requester_id: str, **options: Any) -> httpx2.AsyncClient:
-        """A client with a key of its own."""
+        """A client with a new key."""
         text, _ = await ApiKeys(self.engine.store).create("test", requester_id=requester_id, **options)
         return httpx2.AsyncClient(
             base_url=self.url, headers={"Authorization": f"Bearer {text}"}, timeout=60, verify=False
@@ -46,7 +46,7 @@ class Live(NamedTuple):
         return text
 
     def bare(self) -> httpx2.AsyncClient:
-        """A client without any key."""
+        """A client without a key."""
         return httpx2.AsyncClient(base_url=self.url, timeout=60, verify=False)
 
     async def running(self, client: httpx2.AsyncClient | None = None) -> Job:
@@ -114,7 +114,7 @@ async def _tick(server: Server) -> None:
 
 
 def problem(answer: httpx2.Response, status: int, code: str) -> dict[str, Any]:
-    """The body of an answer that must be this problem."""
+    """Assert that an answer is this problem; return its body."""
     assert (answer.status_code, answer.headers.get("content-type")) == (status, "application/problem+json"), answer.text
     body: dict[str, Any] = answer.json()
     assert (body["code"], body["status"]) == (code, status), body

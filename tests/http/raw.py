@@ -11,7 +11,7 @@ from tests.http.live import Live
 
 
 async def exchange(live: Live, *parts: bytes, close: bool = False) -> bytes:
-    """Send bytes as they are; what comes back until the server closes, or says nothing for a while."""
+    """Send raw bytes; return the answer until the server closes or pauses."""
     host, port = live.server.address
     reader, writer = await asyncio.open_connection(host, port)
     data = b""
@@ -34,7 +34,7 @@ async def exchange(live: Live, *parts: bytes, close: bool = False) -> bytes:
 
 
 async def flood(live: Live, start: bytes, piece: bytes, within_s: float = 60.0) -> tuple[bytes, int]:
-    """Send a piece again and again until the server hangs up; what it said, and how much it was sent."""
+    """Send a piece repeatedly until the server hangs up; return its answer and the number of bytes sent."""
     reader, writer = await asyncio.open_connection(*live.server.address)
     response, sent_count = b"", 0
     try:
@@ -54,7 +54,7 @@ async def flood(live: Live, start: bytes, piece: bytes, within_s: float = 60.0) 
 
 
 def whole(got: bytes) -> bool:
-    """Whether this is an answer with all of its body."""
+    """Return whether the answer has its complete body."""
     head, end, body = got.partition(b"\r\n\r\n")
     lengths = [line[15:] for line in head.lower().split(b"\r\n") if line.startswith(b"content-length:")]
     return bool(end and lengths) and len(body) >= int(lengths[0])

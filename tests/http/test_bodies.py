@@ -1,4 +1,7 @@
-"""What a body may be. Nothing that a client sends brings the server down, grows it, or is taken for something else."""
+"""Valid and invalid request bodies.
+
+Nothing that a client sends brings the server down, grows it, or is taken for something else.
+"""
 
 from __future__ import annotations
 

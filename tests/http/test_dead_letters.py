@@ -31,14 +31,14 @@ UNKNOWN = "00000000-0000-4000-8000-000000000000"
 
 @pytest.fixture
 async def small() -> AsyncIterator[Live]:
-    """The same on SQLite, for what has nothing to do with the store."""
+    """A server on SQLite, for tests independent of the store."""
     async with serving(stores.fresh_url("sqlite"), routers=ROUTERS, housekeeping=True) as live:
         yield live
 
 
 @pytest.fixture
 async def live(url: str) -> AsyncIterator[Live]:
-    """A server with its chores, on each of the three stores."""
+    """A server with housekeeping, per store."""
     async with serving(url, routers=ROUTERS, housekeeping=True) as live:
         await stores.empty({url: live.engine.store})
         yield live

@@ -1,4 +1,4 @@
-"""What every request and answer has, whatever the route: ids, headers, and a log that tells nothing it should not."""
+"""What every request and answer has, whatever the route: ids, headers, and an access log without secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATHS = ["/healthz", "/readyz", "/metrics", "/openapi.json", "/v1/jobs", "/v1/no
 
 
 def told(caplog: pytest.LogCaptureFixture) -> str:
-    """All that was logged, but by the tests' own client."""
+    """Return log records, except those of the tests' own client."""
     records = [record for record in caplog.records if record.name.startswith(("callsheet", "uvicorn"))]
     return "\n".join(f"{record.getMessage()} {record.__dict__}" for record in records)
 

@@ -1,4 +1,4 @@
-"""What uvicorn leaves open: heads without an end, clients that say nothing, requests one behind the other."""
+"""What uvicorn leaves open: endless heads, silent clients, pipelined requests."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_a_client_that_says_too_little_is_let_go(
 
 
 async def test_a_stream_is_not_let_go_as_a_client_that_says_nothing(small: Live) -> None:
-    """No clock runs for it any more, once its head has come."""
+    """After its head arrived no timeout applies."""
     job_id = await small.job()
     async with small.client.stream("GET", f"/v1/jobs/{job_id}/events") as answer:
         lines = answer.aiter_lines()

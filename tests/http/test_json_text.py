@@ -1,4 +1,4 @@
-"""JSON of any origin can be answered with, and stays on one line."""
+"""JSON from any origin can be returned, on one line."""
 
 from __future__ import annotations
 

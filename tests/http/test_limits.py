@@ -1,4 +1,4 @@
-"""What one client may ask of us, and what the others notice of it: nothing."""
+"""Limits of one client, and their effect on others: nothing."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def somebody(key_id: str = "k", *scopes: str, rate: float | None = None) -> Prin
 
 
 def taken(rates: Rates, who: Principal, now: float, most: int = 10_000) -> int:
-    """How many requests get through at one moment."""
+    """Return the number of requests admitted at one moment."""
     count = 0
     with contextlib.suppress(Problem):
         while count < most:
@@ -111,7 +111,7 @@ def test_streams_are_counted_by_key_and_forgotten() -> None:
 
 
 async def test_a_key_over_its_rate_gets_429_and_others_do_not(small: Live) -> None:
-    """One request in a quarter of an hour: the next is not in time, however slow the machine."""
+    """One request every 15 minutes: the next is not in time, however slow the machine."""
     async with await small.key("a", rate=0.001) as busy, await small.key("a") as other:
         answers = [await busy.get("/v1/jobs") for _ in range(20)]
         refusals = [answer for answer in answers if answer.status_code == 429]

@@ -1,4 +1,4 @@
-"""One stream for many jobs: those that were named, or all of one's own."""
+"""One stream for several jobs: named jobs, or all jobs of the caller."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def told(frame: Frame) -> tuple[str, str]:
 
 
 async def read(live: Live, url: str, last: str = "", most: int = 10**9) -> list[Frame]:
-    """Frames of a stream, at most so many after the first; none for a 204."""
+    """Read frames of a stream, up to a maximum after the first; none for a 204."""
     got: list[Frame] = []
     async with live.client.stream("GET", url, headers={"Last-Event-ID": last} if last else {}) as answer:
         if answer.status_code == 204:

@@ -1,4 +1,4 @@
-"""Signed URLs of our own server, and uploads of tenants: to a folder and to a real S3."""
+"""Signed URLs of our own server, and uploads of tenants: against a folder and a real S3."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ async def folder(tmp_path: Path) -> AsyncIterator[Live]:
 async def either(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Live]:
-    """A server that keeps its objects in a folder, and one that keeps them in an S3."""
+    """A server with objects in a folder, and a server with objects in S3."""
     monkeypatch.setattr(upload_records, "PART_BYTES", PART)
     url = f"file://{tmp_path / 'objects'}"
     if request.param == "s3":
@@ -63,7 +63,7 @@ async def either(
 
 
 async def send(live: Live, data: bytes, todo: dict[str, Any]) -> httpx2.Response:
-    """As a browser does it: no key, the bytes from the offset on."""
+    """Upload as a browser would: without a key, bytes from the offset on."""
     async with live.bare() as browser:
         body = data[todo["offset"] : todo["offset"] + todo["size"]]
         return await browser.request(todo["method"], todo["url"], content=body, headers=todo["headers"])

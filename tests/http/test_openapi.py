@@ -1,4 +1,4 @@
-"""The OpenAPI document: whatever the server does, it says."""
+"""The OpenAPI document: the document covers the server's real behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What people who look on are told: the overview, a job's state, and the list's filters; each sees its own tenant."""
+"""Data for observers: the overview, a job's state, and the list's filters; each tenant sees only its own jobs."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ async def test_a_workers_sign_of_life_is_told_to_admins(live: Live) -> None:
 
 
 class Ends:
-    """A store that counts what it is asked for."""
+    """A store that counts its calls."""
 
     def __init__(self, store: Store) -> None:
         self._store, self.since = store, list[int]()

@@ -1,4 +1,4 @@
-"""Every error is a problem with a code and the request's id, and none of them tells how we are made inside."""
+"""Every error is a problem with a code and the request's id, without internals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A parameter of a query is given once, unless it is a list."""
+"""A query parameter may occur once, unless it is a list."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readers that are slow, leave, or are many: none of them costs the others anything, and nothing is left of them."""
+"""Slow, leaving or numerous readers: a reader delays no other reader, and its state is freed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def stuck(live: Live, path: str, last: str = "") -> socket.socket:
 
 
 async def received(sock: socket.socket) -> bytes:
-    """What had been sent to it until the server hung up."""
+    """Return all bytes received until the server hung up."""
     data, loop = b"", asyncio.get_running_loop()
     while more := await loop.sock_recv(sock, 1 << 20):
         data += more
@@ -96,7 +96,7 @@ async def test_a_reader_that_is_slow_holds_a_bounded_number_of_events(
 
 
 def reset(sock: socket.socket) -> None:
-    """Close by RST, as a peer does that has crashed."""
+    """Close by RST, as a crashed peer does."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     sock.close()
 

@@ -23,7 +23,7 @@ C1 = dict.fromkeys(range(128, 160), "x")
 
 
 async def some(live: Live, job_id: str, last: str, most: int) -> list[Frame]:
-    """A few frames, then the connection is dropped."""
+    """Read some frames, then drop the connection."""
     got: list[Frame] = []
     headers = {"Last-Event-ID": last} if last else {}
     async with live.client.stream("GET", f"/v1/jobs/{job_id}/events", headers=headers) as answer:

@@ -1,6 +1,6 @@
 """Schemathesis asks everything that the OpenAPI document allows, and much that it does not, of a real server.
 
-Streams that would never end are rotated at once, so no route is left out.
+Endless streams are rotated at once, so every route is tested.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ schema = schemathesis.openapi.from_dict(document(), config=CONFIG)
 
 
 class Target(NamedTuple):
-    """A server in its own thread, with a job that waits, one that runs and one that has ended."""
+    """A server in its own thread, with a waiting, a running and an ended job."""
 
     url: str
     jobs: list[str]

@@ -1,4 +1,4 @@
-"""Sessions of the studio: what a cookie opens, when it ends, and what another site cannot do with it."""
+"""Sessions of the studio: a cookie's rights, its expiry, and protection against other sites."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def small() -> AsyncIterator[Live]:
 
 @contextlib.asynccontextmanager
 async def signed_in(live: Live, key: str) -> AsyncIterator[httpx2.AsyncClient]:
-    """A browser with a session; it sends no proof by itself."""
+    """A browser-like client with a session; it adds no proof header."""
     async with live.bare() as client:
         answer = await client.post("/studio/session", json={"key": key}, headers=PROOF)
         assert answer.status_code == 201, answer.text

@@ -1,4 +1,4 @@
-"""The stream of one job: what it begins with, in which order it goes on, and how it ends."""
+"""The event stream of one job: its first frames, their order, and its end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LAST = "Last-Event-ID"
 
 
 async def read(live: Live, path: str, last: str | None = None) -> list[Frame]:
-    """All frames of a stream until the server ends it."""
+    """Read all frames until the server ends the stream."""
     headers = {} if last is None else {LAST: last}
     async with live.client.stream("GET", path, headers=headers) as answer:
         assert answer.status_code == 200

@@ -1,4 +1,4 @@
-"""Two tenants on one server: neither sees, changes or hears of the other's jobs, by any route that there is."""
+"""Two tenants share one server: neither sees, changes or hears of the other's jobs, by any route that there is."""
 
 from __future__ import annotations
 

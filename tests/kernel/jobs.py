@@ -10,7 +10,7 @@ NOW = 1_800_000_000_000
 
 
 def a_job(status: Status = Status.RUNNING, *, contract: str = "callsheet", **fields: Any) -> Job:
-    """A job as a store would hold it in that status; a running one has begun its first attempt."""
+    """Return a job as a store would return it in this status; a running one has begun its first attempt."""
     running, queued = status is Status.RUNNING, status is Status.QUEUED
     job = Job(
         job_id="00000000-0000-4000-8000-000000000001",
@@ -57,7 +57,7 @@ def a_job(status: Status = Status.RUNNING, *, contract: str = "callsheet", **fie
 
 
 def in_state(name: str, contract: str) -> Job:
-    """A job in one of the states that the tables below name: a status, `claimed`, or a stage of a running job."""
+    """Return a job in one of the states of the tables below: a status, `claimed`, or a stage of a running job."""
     if name == "claimed":
         return a_job(contract=contract, attempt_started_at=None, started_at=None, attempt_count=0)
     if name in Status.__members__.values():

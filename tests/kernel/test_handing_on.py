@@ -1,4 +1,4 @@
-"""A job that is handed on to a worker that has its task: what it costs, how long the pauses are, when patience ends."""
+"""A job passes on to a worker with its task: what it costs, how long the pauses are, when patience ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every (state × command) pair of every contract. The tables are written by hand from the documents, not from the code.
+"""Every (state × command) pair of every contract. Humans derived the tables from the documents, not from the code.
 
 A state is a kernel status, `claimed` (running, execution not begun) or a stage of a running job.
 """

@@ -1,4 +1,4 @@
-"""Whose an exception is: told by the call that raised it, not by its class."""
+"""The origin of an exception: determined by the raising call, not by the class."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A job that waits for the end of an outage: what it costs, how long the pauses are, and when patience ends."""
+"""A job waits for the end of an outage: what it costs, how long the pauses are, and when patience ends."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def wait(job: Job) -> Settlement:
 
 
 def next_attempt(job: Job, settlement: Settlement) -> Job:
-    """The job as the next worker has it."""
+    """Return the job as the next worker would claim it."""
     return claimed(applied(job, settlement, NOW), worker_id="w2", now=NOW, lease_ms=30_000, start=True)
 
 
@@ -78,7 +78,7 @@ def test_a_wait_that_a_worker_made_up_makes_no_job_wait_for_ever(count: object) 
 
 
 def test_the_hour_of_a_wait_is_the_kernels_to_count() -> None:
-    """A worker that fails in between with details of its own begins a new hour, and not one without an end."""
+    """A failure with foreign details starts a new hour, but not an unlimited one."""
     details = json.dumps({"waits_for": "x", "waits": 1, "waited_ms": -(10**15), "stack": "…"})
     assert json.loads(JobError("x", details=details).json())["details"] == {
         "waits": 1,

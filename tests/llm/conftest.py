@@ -61,7 +61,7 @@ async def enqueued(app: Callsheet, task: str, requester: str = "", **payload: An
 
 
 async def run(app: Callsheet, task: str, requester: str = "", **payload: Any) -> JobHandle[Any]:
-    """Enqueue and work until nothing is due; a job that is to be tried again waits then."""
+    """Enqueue and work until nothing is due; a job waiting for a retry stays queued."""
     job = await enqueued(app, task, requester, **payload)
     await app.worker().run(burst=True)
     return job
@@ -78,7 +78,7 @@ async def error_of(job: JobHandle[Any]) -> dict[str, Any]:
 
 
 def alive(pid: int) -> bool:
-    """True for a process that runs; a zombie does not."""
+    """True for a process that runs; zombies do not count."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -1,6 +1,6 @@
 """An OpenAI-compatible server on a free port, as small and as ill-behaved as a test asks for.
 
-It speaks HTTP by hand, so that it can break off anywhere and see when the other side hangs up.
+It implements HTTP by hand, to break off anywhere and notice a client's hang-up.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ DIMENSIONS = 64
 
 @dataclass
 class Request:
-    """One request, as it came."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
@@ -139,7 +139,7 @@ def say(*words: str, pause_s: float = 0.0) -> Behave:
 
 
 def refuse(status: str, body: Any = None, **headers: str) -> Behave:
-    """An error with a body: JSON, or bytes as they are."""
+    """Return an error response with a body: JSON, or raw bytes."""
     data = body if isinstance(body, bytes) else json.dumps(body if body is not None else {"error": "no"}).encode()
 
     async def behave(_: Server, __: Request, writer: asyncio.StreamWriter) -> None:

@@ -1,4 +1,4 @@
-"""chat against a real server: what streams, what fails, and how."""
+"""chat against a real server: streamed events, failures, and their messages."""
 
 from __future__ import annotations
 

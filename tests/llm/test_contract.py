@@ -31,7 +31,7 @@ async def client(redis_app: Callsheet) -> AsyncIterator[Any]:
 
 
 async def sent(client: Any, task: str, payload: str) -> str:
-    """As the contract's gateway does it."""
+    """Enqueue a job as the contract's gateway would."""
     job_id = str(uuid.uuid4())
     ms = str((await client.time())[0] * 1000)
     fields = {"job_id": job_id, "task": task, "payload": payload, "status": "queued", "created_ts": ms}

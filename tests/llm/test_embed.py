@@ -1,4 +1,4 @@
-"""Embeddings: by a server, by a local model, or not at all."""
+"""Embeddings: by a server, by a local model, or refused."""
 
 from __future__ import annotations
 

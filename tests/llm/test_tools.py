@@ -24,7 +24,7 @@ async def until_gone(*pids: int) -> None:
 
 
 def pids_in(path: Path) -> list[int]:
-    """Those that a tool told of; none, where its time was over before it could."""
+    """Return the process ids that a tool printed; empty if the time limit came first."""
     return [int(pid) for pid in path.read_text("utf-8").split()] if path.exists() else []
 
 

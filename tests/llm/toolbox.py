@@ -1,4 +1,4 @@
-"""Tools for the tests, some of them rude. They run in child processes, which import this module."""
+"""Tools for tests, including misbehaving ones. They run in child processes, which import this module."""
 
 from __future__ import annotations
 

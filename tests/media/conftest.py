@@ -23,7 +23,7 @@ def how() -> Ffmpeg:
 
 @pytest.fixture(scope="session")
 def video(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], MadeUp]:
-    """A made-up video by its name; made once per session, whatever the number of processes that run it."""
+    """Return a made-up video by name; made once per session, whatever the number of processes that run it."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "made_up"
     folder.mkdir(exist_ok=True)

@@ -60,7 +60,7 @@ RECIPES = {
 
 
 class Corpus:
-    """A folder that fills up as files are asked for."""
+    """A folder of media files, created on demand."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,7 +76,7 @@ class Corpus:
         return path
 
     async def media(self, name: str) -> Media:
-        """The file as probed, once."""
+        """Return the probed file, from a cache."""
         if name not in self.known:
             self.known[name] = await probe(self(name))
         return self.known[name]
@@ -112,7 +112,7 @@ def wav_of(content: bytes) -> bytes:
 
 
 def png_head(width: int, height: int) -> bytes:
-    """The beginning of a picture of any size."""
+    """Return the first bytes of a PNG of any size."""
 
     def chunk(name: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))

@@ -1,4 +1,4 @@
-"""Which ffmpeg is used: by version and by what it can do, never by where it lies."""
+"""Which ffmpeg is used: by version and capabilities, never by path."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ esac
 
 
 def program(folder: Path, version: str, name: str = "ffmpeg", coders: str = "libx264 aac") -> Path:
-    """A script that says of itself what an ffmpeg says."""
+    """Write a script that prints an ffmpeg's version output."""
     folder.mkdir(exist_ok=True)
     path = folder / name
     filters = "scale fps setsar volume loudnorm"

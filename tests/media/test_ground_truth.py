@@ -1,4 +1,7 @@
-"""Videos whose text is known: what is found in them, and when. `python -m bench.truth` gives the figures of each."""
+"""Videos whose text is known: the texts that OCR finds in them, and their times.
+
+`python -m bench.truth` gives the figures of each.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ QUICK = ("slide", "table", "price", "two_at_once", "comes_back")
 
 
 def missed(judgements: list[Judged]) -> str:
-    """For the message of a test that fails."""
+    """Return the missed lines, for a failure message."""
     return "\n".join(map(str, (one for one in judgements if not (one.is_whole and one.is_on_time))))
 
 

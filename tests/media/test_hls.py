@@ -18,7 +18,7 @@ from tests.media.corpus import Corpus
 
 
 def first_picture(segment: Path) -> tuple[bool, float]:
-    """Whether a segment begins with a key frame, and when."""
+    """Return whether a segment starts with a key frame, and its time."""
     with av.open(str(segment)) as container:
         packet = next(packet for packet in container.demux(video=0) if packet.pts is not None)
         assert packet.time_base is not None

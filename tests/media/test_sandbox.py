@@ -49,7 +49,7 @@ class Listener:
             visitor.close()
 
     def saw(self) -> int:
-        """How many came; a visit of our own is the proof that all before it were counted."""
+        """How many came; our own visit proves that earlier visits would be counted."""
         self.visited.clear()
         before = self.visits
         socket.create_connection(("127.0.0.1", self.port)).close()
@@ -74,7 +74,7 @@ def canary(tmp_path: Path) -> Path:
 
 
 def harmful(canary: Path, port: int) -> dict[str, bytes]:
-    """Files as somebody could upload them, all under the name of a video."""
+    """Malicious uploads disguised as videos."""
     web = f"http://127.0.0.1:{port}/a.ts"
     hls = "#EXTM3U\n#EXT-X-TARGETDURATION:1\n#EXT-X-MEDIA-SEQUENCE:0\n#EXTINF:1,\n{}\n#EXT-X-ENDLIST\n"
     return {
@@ -162,7 +162,7 @@ OPEN = ["-protocol_whitelist", "file,http,tcp,crypto,data,concat,subfile", "-saf
 
 
 def test_without_walls_a_list_is_followed_to_the_file_next_door(tmp_path: Path, canary: Path) -> None:
-    """The control: the tests below would see a read, and a visit."""
+    """The control: the tests detect a read file and a visited URL."""
     (tmp_path / "video.mp4").write_bytes(harmful(canary, 1)["ffconcat"])
     run_open([*OPEN, "-i", str(tmp_path / "video.mp4"), "-c", "copy", "a.wav"], tmp_path / "out", Walls())
     assert holds_mark(tmp_path / "out")

@@ -1,4 +1,4 @@
-"""ffmpeg inside a task: it ends with the attempt, and its progress is the job's."""
+"""ffmpeg inside a task: ffmpeg ends with the attempt, and its progress becomes the job's."""
 
 from __future__ import annotations
 

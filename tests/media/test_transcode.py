@@ -109,7 +109,7 @@ async def test_half_a_download_is_never_an_output(corpus: Corpus, how: Ffmpeg, t
 async def test_an_output_that_is_too_short_is_no_success(
     corpus: Corpus, how: Ffmpeg, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here ffmpeg ends with 0, as it does with a full `-fs` or a quit."""
+    """Here ffmpeg exits with 0, as after a full `-fs` or a quit."""
 
     def cut(spec: OutputSpec, media: Media, binary: Binary, gain_db: float) -> tuple[str, ...]:
         return ("-t", "1", *arguments_for(spec, media, binary, gain_db))

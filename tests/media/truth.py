@@ -1,4 +1,4 @@
-"""Ground truth: a made-up video is sampled, read and merged; what comes out is held against what was drawn."""
+"""Ground truth: a made-up video is sampled, read and merged; recognised texts are compared with drawn ones."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WORD = re.compile(r"[@#]?[\w/:.$]*\w")
 
 
 class ReadBack(NamedTuple):
-    """What came of a video."""
+    """The recognised texts of a video."""
 
     ranges: list[Range]
     sampled: Sampled
@@ -34,7 +34,7 @@ class ReadBack(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """One line that was drawn: its words, those that were found, and how far off its times are (None: never found)."""
+    """A drawn line with its score: words, found words, and the time error (None: never found)."""
 
     truth: Truth
     words: int
@@ -51,7 +51,7 @@ class Judged(NamedTuple):
 
 
 class Score(NamedTuple):
-    """Of some lines: the share of words found, and of lines of 24 pixels and more that are on time."""
+    """Of some lines: the share of words found, and of punctual lines of at least 24 pixels."""
 
     words: int
     found: int
@@ -69,7 +69,7 @@ class Score(NamedTuple):
 
 
 async def read_back(videos: Sequence[MadeUp], folder: Path, *, processes: int = 0) -> dict[str, ReadBack]:
-    """The whole way, as the pipeline goes it, with its defaults; all videos are read by the same engines."""
+    """Run the complete pipeline with default settings; one set of engines reads all videos."""
     by_name: dict[str, ReadBack] = {}
     for languages in sorted({_languages(video) for video in videos}):
         those = [video for video in videos if _languages(video) == languages]
@@ -112,7 +112,7 @@ def _seen(frame: Kept, at: int, region: Region) -> Seen:
 
 
 def judge(video: MadeUp, ranges: Sequence[Range]) -> list[Judged]:
-    """Each line of the video; a word counts when a text that was there at the same time has it, letter by letter."""
+    """Judge every line of the video; a word counts if a simultaneous text contains it exactly."""
     judgements = []
     for truth in video.truths:
         there = [one for one in ranges if one.t_start < truth.t_end_ms and truth.t_start_ms < one.t_end]

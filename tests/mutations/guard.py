@@ -1,4 +1,4 @@
-"""A guard: the text that is it, what is left when it is gone, and the test that minds."""
+"""A guard: the guarded text, its replacement, and the test that must fail."""
 
 from __future__ import annotations
 

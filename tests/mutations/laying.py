@@ -1,4 +1,4 @@
-"""Lays a copy of the program without some of its guards, for whatever is to be run on it."""
+"""Copies the program without some guards, for a test run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ FOLDERS = ("src", "tests", "tools")
 
 
 def lay(guards: Sequence[Guard], target: Path, whole: Path = ROOT) -> None:
-    """Lay the program and its tests as links, so that nothing is compiled anew, but for the files that are changed.
+    """Lay out the program and tests as links, except for changed files, so that only these are compiled.
 
-    `whole` is where they stand with all guards.
+    `whole` is the complete copy with all guards.
     """
     changes = {("callsheet", *guard.file.split("/")) for guard in guards}
     _lay(whole / "src", target / "src", changes)
@@ -27,7 +27,7 @@ def lay(guards: Sequence[Guard], target: Path, whole: Path = ROOT) -> None:
 
 
 def variables(target: Path) -> dict[str, str]:
-    """Return what the environment of a process must say, for it to run what was laid."""
+    """Return the environment variables with which a process runs the laid-out copy."""
     return {"PYTHONPATH": f"{target / 'src'}:{target}", "PYTHONDONTWRITEBYTECODE": "1"}
 
 

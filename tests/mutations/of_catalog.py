@@ -1,4 +1,4 @@
-"""Guards of the catalogue: the fence of writers, and who sees what."""
+"""Guards of the catalogue: the writers' fence, and row visibility."""
 
 from __future__ import annotations
 

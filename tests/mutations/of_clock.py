@@ -17,7 +17,7 @@ Change = tuple[str, str, str, str, int]
 
 
 def of(store: str, file: str, *changes: Change) -> list[Guard]:
-    """Guards of one file of a store: name, before, after, test and how often it stands there."""
+    """Guards of one file of a store: name, before, after, test and the number of occurrences."""
     return [Guard(store, name, file, before, after, test, times) for name, before, after, test, times in changes]
 
 

@@ -1,4 +1,4 @@
-"""The guards of the kernel."""
+"""Guards in the kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards of contract 000 to the letter: the states that are told, replays, and who may have all slots."""
+"""Guards of contract 000 to the letter: reported states, replays, and slot shares."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The walls between clients and what is the host's: words of errors, and what one client can make grow."""
+"""The walls between clients and the host: error messages, and unbounded growth by one client."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guards of the walls around workers: whose jobs they get, touch and make, and what one job can do to the others."""
+"""Guards of the walls around workers: jobs that a worker may claim, change and create, and effects on other tenants."""
 
 from __future__ import annotations
 

@@ -1,8 +1,7 @@
-"""Mutation proof: each guard is taken out of a copy of the program, and the test that it answers to must go red.
+"""Mutation proof: remove each guard from a copy of the program; its test must fail.
 
-A guard that can be removed without a red test is not proved. The `of_*.py` files list them. `make test` tries one in
-`ONE_IN` (8) of them, `make mutations` and `make deep` all. That their texts still stand in the program is looked at
-each time.
+A guard is proved only if its removal fails a test. The `of_*.py` files list them. `make test` tries one in `ONE_IN` (8)
+of them, `make mutations` and `make deep` all. That their texts still stand in the program is looked at each time.
 """
 
 from __future__ import annotations
@@ -95,7 +94,7 @@ def python() -> Iterator[WarmPython]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program and its tests with all guards. What Python compiles stays here, so that it is compiled once."""
+    """Return a copy of program and tests with all guards. Compiled files stay in this copy for later runs."""
     whole = tmp_path_factory.mktemp("whole")
     for folder in FOLDERS:
         shutil.copytree(ROOT / folder, whole / folder)

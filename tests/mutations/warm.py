@@ -1,8 +1,8 @@
-"""A Python that has loaded the libraries, and runs pytest in a fork of itself, as often as it is asked to.
+"""A Python process with preloaded libraries that runs pytest in forks of itself.
 
-To load pytest and the libraries takes longer than most tests of guards. It is a program of its own (`python -P
+To load pytest and the libraries takes longer than most tests of guards. It runs as a separate program (`python -P
 warm.py`), fed by a pipe: each line is a run, end of file means that the test process is done or dead. It answers with
-the run's exit code. It never loads the program itself or its tests: a fork takes those from the tree that it is given.
+the run's exit code. It never loads the program itself or its tests: a fork imports the program from the given tree.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ OURS = ("callsheet", "tests", "tools")
 
 
 class Run(TypedDict):
-    """What a fork is told: pytest's arguments, the tree to run in, its environment, and where its words go."""
+    """The input of a fork: pytest's arguments, the tree to run in, its environment, and where its words go."""
 
     arguments: list[str]
     folder: str
@@ -68,7 +68,7 @@ class Run(TypedDict):
 
 
 class Outcome(NamedTuple):
-    """What a fork said on stdout and on stderr, and its exit code."""
+    """A fork's stdout, stderr and exit code."""
 
     code: int
     output: str
@@ -76,7 +76,7 @@ class Outcome(NamedTuple):
 
 
 class WarmPython:
-    """The other end of the pipe. One run at a time."""
+    """The client side of the pipe. Runs are sequential."""
 
     def __init__(self, process: subprocess.Popen[str]) -> None:
         self._process = process
@@ -113,13 +113,13 @@ class WarmPython:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it, and the run that it may still be at."""
+        """End the process and a possible run."""
         os.killpg(self._process.pid, signal.SIGKILL)
         self._process.communicate()
 
 
 def main() -> None:
-    """Serve the pipe until it closes. A fork leaves by the last line: what has to be done at an exit is done."""
+    """Serve the pipe until it closes. A fork leaves by the last line: exit handlers still run."""
     for name in LIBRARIES:
         importlib.import_module(name)
     assert not sys.modules.keys() & OURS, "what is to be changed is loaded already"
@@ -135,7 +135,7 @@ def main() -> None:
 
 
 def _run(run: Run) -> int:
-    """Become what `python -m pytest` would be in that folder."""
+    """Run pytest in this process, as `python -m pytest` would in that folder."""
     for number, (path, mode) in enumerate(((os.devnull, "rb"), (run["output"], "wb"), (run["errors"], "wb"))):
         with Path(path).open(mode) as file:
             os.dup2(file.fileno(), number)

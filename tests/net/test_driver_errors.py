@@ -1,4 +1,4 @@
-"""Errors of httpx2 are translated by where they come from, not by their class."""
+"""httpx2 errors are translated by origin, not by class."""
 
 from __future__ import annotations
 

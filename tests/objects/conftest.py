@@ -16,7 +16,7 @@ PART = 5 * MEBIBYTE  # the least that an S3 takes
 
 
 def browser() -> httpx2.AsyncClient:
-    """A client that knows nothing but the URL."""
+    """A client that knows only the URL."""
     return httpx2.AsyncClient(verify=False, timeout=60)
 
 
@@ -34,7 +34,7 @@ def made(kind: str, folder: Path) -> Objects:
 
 @pytest.fixture(params=KINDS)
 async def objects(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Objects]:
-    """The same face over each kind of storage."""
+    """One `Objects` interface per storage."""
     async with made(request.param, tmp_path) as objects:
         yield objects
 

@@ -1,4 +1,4 @@
-"""A front before a real S3 that answers some requests itself, with an error of its choice, and passes on the others."""
+"""A proxy before a real S3 that injects errors into some requests and forwards others."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Verdict = tuple[int, str] | None
 class Front:
     """`judge` gets a request's method, target and head, and says a status and an error code; None passes it on.
 
-    Requests with a method of `away` are cut off without an answer, as by a storage that is not there.
+    Requests with a method in `away` are cut off unanswered, as by an unreachable storage.
     """
 
     target: tuple[str, int]

@@ -1,4 +1,4 @@
-"""The breaker of a storage: failures in a row open it, one request at a time tries whether it is back."""
+"""The storage's circuit breaker: failures in a row open it, one request at a time tries whether it is back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects where they are used: in an app, in the doctor, with one signing secret for all processes, under PyAV."""
+"""Objects in their contexts: in an app, in the doctor, with a shared signing secret, and under PyAV."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ async def test_the_doctor_says_what_is_wrong(s3_environ: pytest.MonkeyPatch) -> 
 
 
 async def test_a_film_is_read_where_it_lies(objects: Objects) -> None:
-    """PyAV seeks in the object itself; nothing is downloaded as a whole."""
+    """PyAV seeks in the object itself; PyAV reads ranges instead of downloading whole files."""
     memory = io.BytesIO()
     with av.open(memory, "w", format="mp4") as film:
         stream = film.add_stream("mpeg4", rate=10, options={"g": "5"})

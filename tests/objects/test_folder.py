@@ -1,4 +1,4 @@
-"""A folder is a cage: whatever somebody puts into it, nothing outside of it is read, written or removed."""
+"""The folder confines every path: whatever somebody puts into it, nothing outside of it is read, written or removed."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CANARY = b"the canary outside"
 
 @pytest.fixture
 def outside(tmp_path: Path) -> Iterator[Path]:
-    """A folder that must stay as it is."""
+    """Return a folder outside that must not change."""
     folder = tmp_path / "outside"
     (folder / "deep").mkdir(parents=True)
     (folder / "canary").write_bytes(CANARY)
@@ -53,7 +53,7 @@ def root(tmp_path: Path) -> Path:
 
 
 def verbs(objects: Objects, key: str, tmp_path: Path) -> list[Callable[[], Awaitable[object]]]:
-    """Each way to read a key."""
+    """Return every way to read a key."""
     return [
         lambda: objects.get(key),
         lambda: objects.head(key),
@@ -136,7 +136,7 @@ async def test_pipes_devices_and_sockets_are_no_objects(folder: Objects, root: P
 async def test_a_path_that_is_swapped_for_a_link_again_and_again_never_leads_out(
     folder: Objects, root: Path, outside: Path
 ) -> None:
-    """An attacker exchanges a folder for a link to the outside, as fast as it can, while all verbs are at work."""
+    """An attacker swaps a folder for a symlink to the outside in a tight loop, while all verbs run."""
     await folder.put("swap/canary", b"inside")
     (root / "link").symlink_to(outside)
     stop, swaps, rounds = threading.Event(), 0, 0
@@ -352,7 +352,7 @@ def test_a_walk_is_in_the_order_of_the_keys(tmp_path: Path) -> None:
 
 
 def test_two_who_list_a_folder_at_once_both_see_all_of_it(tmp_path: Path) -> None:
-    """By one descriptor they would share a position: the second missed what the first had read."""
+    """A shared descriptor would share its position: the second missed what the first had read."""
     for n in range(40):
         (tmp_path / f"{n:02}").write_bytes(b"x")
     held = os.open(tmp_path, FOLDER)

@@ -53,7 +53,7 @@ async def there_and_back(objects: Objects, size: int, folder: Path) -> None:
 
 
 async def main(url: str, size: int, folder: Path) -> None:
-    """In a process of its own: a small object first, so that what is loaded once does not count."""
+    """Measure in a separate process: start with a small object, so that lazy imports do not count."""
     async with objects_from_url(url) as objects:
         await there_and_back(objects, 9, folder)
         before = _most()

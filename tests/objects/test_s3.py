@@ -1,4 +1,4 @@
-"""What only an S3 has: signatures that it checks itself, refusals by code, cuts; and its settings."""
+"""Behaviour specific to S3: signatures that it checks itself, refusals by code, cuts; and its settings."""
 
 from __future__ import annotations
 

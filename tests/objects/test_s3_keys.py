@@ -1,4 +1,4 @@
-"""Keys of an S3 that are temporary: what their scope says, and those that end half-way and are renewed."""
+"""Keys of an S3 that are temporary: their scope, and expiry with renewal during a transfer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ async def test_a_reader_s_keys_read(s3: Objects) -> None:
 
 
 async def test_temporary_keys_do_what_their_scope_says(s3: Objects) -> None:
-    """A job's own credentials: it may read its source, and nothing else."""
+    """A job's own credentials: it may read only its source."""
     assert isinstance(s3, S3Objects)
     prefix = s3._bucket.prefix
     await s3.put("src/a", b"the source")
@@ -91,7 +91,7 @@ async def test_temporary_keys_write_large_objects_where_they_may(s3: Objects, mo
 
 
 async def test_parts_are_signed_anew_in_the_middle_of_an_upload(s3: Objects) -> None:
-    """A25: the first keys end at half of it; the rest goes on with URLs of the new ones."""
+    """A25: the first keys end at half of it; remaining parts use URLs from the new keys."""
     assert isinstance(s3, S3Objects)
     prefix = s3._bucket.prefix
     actions = ["s3:PutObject", "s3:ListMultipartUploadParts", "s3:GetObject"]
@@ -122,7 +122,7 @@ async def test_parts_are_signed_anew_in_the_middle_of_an_upload(s3: Objects) -> 
 async def test_keys_that_end_at_half_of_an_upload_are_renewed_once_and_no_part_is_sent_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A25 and E5: many parts are refused at once, one asks for new keys, and only what was refused is sent again."""
+    """A25 and E5: several parts are refused together, one requests new keys, and only refused parts are repeated."""
     old, renewals = Credentials("old", "old-secret", "old-token"), 0
 
     async def refresh(credentials: Credentials) -> Credentials:
@@ -279,7 +279,7 @@ async def test_keys_are_renewed_before_they_end(monkeypatch: pytest.MonkeyPatch)
 
 @pytest.mark.parametrize(("code", "asks"), [("RequestTimeTooSkewed", 0), ("AccessDenied", 1)])
 async def test_a_wrong_clock_asks_for_no_new_keys(code: str, asks: int) -> None:
-    """Not even by HEAD, whose answers do not say why they refuse."""
+    """A HEAD answer gives no reason, so it triggers no renewal."""
     requests: list[Credentials] = []
 
     async def refresh(credentials: Credentials) -> Credentials:

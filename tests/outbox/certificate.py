@@ -1,4 +1,4 @@
-"""A certificate for one name, signed by itself."""
+"""Create a self-signed certificate for one name."""
 
 from __future__ import annotations
 

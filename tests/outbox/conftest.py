@@ -13,7 +13,7 @@ from tests.outbox.sink import Sink
 
 @pytest.fixture
 async def engine() -> AsyncIterator[Engine]:
-    """A SQLite file: what is asked of all stores is in tests/conformance, here it is about what goes out."""
+    """A SQLite file: tests/conformance covers all stores, this folder covers delivery."""
     engine = Engine.from_url(stores.fresh_url("sqlite"))
     async with engine:
         yield engine

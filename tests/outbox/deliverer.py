@@ -1,4 +1,4 @@
-"""A deliverer in a process of its own: `python -m tests.outbox.deliverer STORE_URL KEYS`."""
+"""A deliverer program: `python -m tests.outbox.deliverer STORE_URL KEYS`."""
 
 from __future__ import annotations
 

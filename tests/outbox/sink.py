@@ -1,4 +1,4 @@
-"""Receivers that behave, and receivers that do not: real sockets on loopback, in this event loop."""
+"""Well-behaved and misbehaving receivers: real sockets on loopback, in this event loop."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ QUICK, CALM = Limits(deadline_s=0.5), Limits(deadline_s=60.0)
 
 
 class Got(NamedTuple):
-    """One request as it came."""
+    """A received request."""
 
     path: str
     headers: dict[str, str]
@@ -43,7 +43,7 @@ def answer(status: str = "200 OK", body: bytes = b"ok", **headers: str) -> Behav
 
 
 def raw(*parts: bytes, every_s: float = 0.0, times: int = 1) -> Behave:
-    """The parts, the last of them again and again."""
+    """Send raw parts, repeating the last part."""
 
     async def behave(_: Sink, __: Got, writer: asyncio.StreamWriter) -> None:
         for part in (*parts, *parts[-1:] * (times - 1)):
@@ -60,7 +60,7 @@ async def silent(_: Sink, __: Got, ___: asyncio.StreamWriter) -> None:
 
 
 class Sink:
-    """`async with Sink()`: a receiver. `turns` are its answers, the last one for ever; `by_path` goes before them."""
+    """`async with Sink()`: a receiver. `turns` are its answers, the last one for ever; `by_path` takes precedence."""
 
     def __init__(self, *turns: Behave, host: str = "127.0.0.1") -> None:
         self.host = host

@@ -20,7 +20,7 @@ def event(attempts: int = 0, error: str | None = None) -> OutboxEvent:
 
 
 def attempts_of(outcome: Outcome, most: int = 40) -> list[tuple[Delivery, int]]:
-    """All attempts of an event with which the same happens each time."""
+    """Return every attempt of an event with a constant outcome."""
     row = event()
     results: list[tuple[Delivery, int]] = []
     while len(results) < most:

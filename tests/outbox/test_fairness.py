@@ -20,7 +20,7 @@ OTHER = Destination("u", "a")
 
 
 async def test_many_that_hang_do_not_keep_out_those_that_answer(engine: Engine) -> None:
-    """Eight strangers that never answer, each with a backlog, of two requesters; two that are known to be quick."""
+    """Eight strangers that never answer, each with a backlog, of two requesters; two are known as fast."""
     endpoint_registry = endpoints_of(engine.store)
     for name in ("acme", "other"):
         await endpoint_registry.new_own_secret(name)
@@ -46,7 +46,7 @@ async def test_many_that_hang_do_not_keep_out_those_that_answer(engine: Engine) 
 
 @pytest.mark.parametrize("kind", stores.THREE)
 async def test_healthy_endpoints_do_not_wait_for_a_slow_one(kind: str) -> None:
-    """The slow one answers nothing until all of the others have what is theirs, whatever lies before it in the line."""
+    """The slow receiver answers nothing until every other event has arrived, whatever its queue position."""
     gate = asyncio.Event()
 
     async def slow(sink: Sink, request: Got, writer: asyncio.StreamWriter) -> None:
@@ -72,7 +72,7 @@ async def test_healthy_endpoints_do_not_wait_for_a_slow_one(kind: str) -> None:
 
 
 def together(count: int) -> tuple[Behave, asyncio.Event]:
-    """A receiver that answers nothing until so many requests are open at once; then it answers all."""
+    """Return a receiver that waits until `count` requests are open; then it answers all requests."""
     they_met = asyncio.Event()
 
     async def behave(sink: Sink, request: Got, writer: asyncio.StreamWriter) -> None:

@@ -124,7 +124,7 @@ async def test_one_inner_address_among_public_ones_refuses_the_name() -> None:
 
 
 async def test_a_name_that_changes_its_mind_reaches_nothing_inside(sink: Sink) -> None:
-    """Each query answers otherwise: what was judged is what is connected to, and each attempt asks anew."""
+    """Each query answers otherwise: connections go to the checked address, and each attempt resolves again."""
     requests: list[str] = []
 
     async def rebinding(host: str, port: int) -> list[str]:

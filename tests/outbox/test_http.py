@@ -31,7 +31,7 @@ async def live() -> AsyncIterator[Live]:
 
 
 def endpoints(live: Live) -> Endpoints:
-    """The same endpoints, which may go to loopback."""
+    """Return the server's endpoints with loopback allowed."""
     endpoint_registry = live.state.endpoints
     assert endpoint_registry is not None
     endpoint_registry.rules = RULES

@@ -32,7 +32,7 @@ def start(url: str, keys: str) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_deliverer_that_is_killed_loses_nothing_and_changes_nothing(kind: str) -> None:
-    """Killed in the middle of attempts; the next one sends them again, the same in id and body."""
+    """Killed in the middle of attempts; the next deliverer repeats the events with equal ids and bodies."""
     held = asyncio.Event()
 
     async def stuck(sink: Sink, request: Got, writer: asyncio.StreamWriter) -> None:

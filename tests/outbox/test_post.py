@@ -94,7 +94,7 @@ async def test_an_answer_that_is_cut_off_is_none(sink: Sink) -> None:
 
 
 async def test_a_closed_port_and_an_inner_address_are_told_the_same_way(sink: Sink) -> None:
-    """Both are `unreachable` to a tenant: see test_guard for the inner address, attempt.py for the word."""
+    """Tenants see `unreachable` in both cases: see test_guard for the inner address, attempt.py for the word."""
     async with Sink() as closed:
         url = closed.url
     with pytest.raises(Unreachable) as excinfo:

@@ -34,7 +34,7 @@ def installed(python: Path, *what: str) -> None:
 
 
 class Base:
-    """The virtual environment, with Callsheet and nothing that it does not need."""
+    """A virtual environment with Callsheet and its base dependencies only."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder

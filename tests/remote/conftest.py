@@ -21,7 +21,7 @@ ROUTERS = [routes.router, enrolment.router, workers.router]
 
 @pytest.fixture
 async def live() -> AsyncIterator[Live]:
-    """A control plane on SQLite; what differs between stores is proved below it."""
+    """A control plane on SQLite; store differences are tested elsewhere."""
     async with serving(stores.fresh_url("sqlite"), routers=ROUTERS, housekeeping=True) as live:
         yield live
 

@@ -13,7 +13,7 @@ app = Callsheet("sqlite::memory:")
 
 @app.task(queue="testkit")
 async def echo(ctx: Context, n: int, text: str = "", deep: list[Any] | None = None) -> Any:
-    """The payload as it came."""
+    """Return the payload unchanged."""
     return json.loads(ctx.job.payload)
 
 

@@ -1,4 +1,4 @@
-"""The closed set of answers: which are answers, which are asked again, which are the end of it."""
+"""The closed set of answers: which statuses are answers, which are retried, and which end the worker."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ async def test_a_server_that_is_not_there_is_away() -> None:
 
 
 async def test_an_answer_that_comes_in_drops_is_left_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each byte is in time, the whole is not."""
+    """Every byte arrives in time, the whole body does not."""
     monkeypatch.setattr(caller_module, "SLACK_S", 0.5)
 
     async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -194,7 +194,7 @@ async def test_our_own_control_plane_holds_the_test_kit(live: Live) -> None:
 
 
 async def test_a_control_plane_that_forgets_tokens_is_found_out(live: Live) -> None:
-    """One that takes any end for good, and has no word of protocols."""
+    """A worker that accepts any end as final and ignores protocol versions."""
 
     def change(request: Asked) -> Fate:
         return Fate(

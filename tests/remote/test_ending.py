@@ -1,4 +1,4 @@
-"""How a remote worker ends: stopped, drained, refused by its server, or when all is done."""
+"""How a remote worker ends: stop signals, drains, refusals by the server, and finished bursts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .conftest import Working, add, ended, until
 async def test_stopping_finishes_or_hands_back_and_costs_no_attempt(
     live: Live, app: Callsheet, working: Working
 ) -> None:
-    """A26."""
+    """A server that never answers blocks no stop (A26)."""
     both_begun = asyncio.Barrier(3)  # what is claimed and has not begun is handed back at once
     stopping = asyncio.Event()
 

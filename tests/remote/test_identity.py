@@ -37,7 +37,7 @@ async def invited(live: Live, **options: Any) -> str:
 
 
 async def one_job(live: Live, app: Callsheet, options: RemoteOptions, **more: Any) -> RemoteWorker:
-    """A worker that does a job and ends."""
+    """Run a worker until one job is done."""
     job_id, worker = await add(live, app, "one"), app.remote_worker(options, **more)
     async with asyncio.timeout(60):
         await worker.run(burst=True)
@@ -160,7 +160,7 @@ def test_a_file_that_is_not_there_is_told(tmp_path: Path) -> None:
 
 
 async def forget(live: Live, worker_id: str) -> None:
-    """Let the server know nothing of a worker any more."""
+    """Delete the server's record of a worker."""
     assert await live.engine.store.delete_document("worker", worker_id[-10:])
     live.state.workers._principals.clear()  # what it believes for three seconds
 

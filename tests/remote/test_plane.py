@@ -1,4 +1,4 @@
-"""A worker may hold two claims of one job: one that it has lost and not yet heard of, and the one that came after."""
+"""A worker may hold two claims of one job: a lost claim that is still held, and its successor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def test_steps_are_asked_for_by_the_claim_that_asks(live: Live, app: Calls
 
     @app.task
     async def film() -> None:
-        """It is never run here."""
+        """A task that never runs."""
 
     job_id = await add(live, app, "film")
     caller = Caller(live.url, Credentials(RemoteOptions(live.url, token), "w1"), lambda: None)

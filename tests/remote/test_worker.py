@@ -28,7 +28,7 @@ from .conftest import Working, add, beat_often, ended, events, running, shorten,
 
 
 def plain(ctx: Context, n: int) -> list[Any]:
-    """At module level, for a process of its own."""
+    """Runs in a child process, so it stands at module level."""
     ctx.progress(30, "plain")
     with ctx.step("one") as step:
         if not step.done:
@@ -160,7 +160,10 @@ async def test_a_job_without_a_task_is_handed_on_until_patience_ends(
 async def test_a_cancel_stops_work_within_a_second(
     live: Live, app: Callsheet, working: Working, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A10: a heartbeat waits at the server, and is told at once; all its limits, and the next one, are hours away."""
+    """A10: a heartbeat waits at the server, and its answer arrives at once.
+
+    Limits and the next heartbeat are hours away.
+    """
     TERMS.put(live.state, Terms(7200.0, 3600.0, 7200.0))
     monkeypatch.setattr(caller, "SLACK_S", 3600.0)
     news, waits = Waiting.news, asyncio.Event()

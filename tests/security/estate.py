@@ -1,4 +1,4 @@
-"""What a tenant owns: one of everything that an id in a request can name."""
+"""What a tenant owns: one resource for every id in a request."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Estate:
     key_id: str
 
     def fill(self, value: Any) -> Any:
-        """A path or body of the table with this estate's ids in it."""
+        """Fill a path or body from the table with this estate's ids."""
         if isinstance(value, str):
             for name, own in asdict(self).items():
                 value = value.replace(f"{{{name}}}", own)
@@ -74,7 +74,7 @@ class Estate:
 
 @dataclass
 class Town:
-    """A whole server with a victim, whose things a stranger is not to touch."""
+    """A complete server with a victim whose resources strangers must not reach."""
 
     live: Live
     estate: Estate

@@ -46,7 +46,7 @@ hostile_keys = st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).flatmap
 
 
 class Place(NamedTuple):
-    """A server, and an app on the same store and the same folder of objects."""
+    """A server and an app with one store and one object folder."""
 
     live: Live
     app: Callsheet

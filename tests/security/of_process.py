@@ -1,4 +1,4 @@
-"""An app whose task runs in a process of its own: it can be imported there by its name."""
+"""An app with a task that runs in a process: the child imports it by module name."""
 
 from __future__ import annotations
 

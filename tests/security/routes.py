@@ -16,8 +16,8 @@ END = {**PROOF, "attempt_id": "1"}
 class Route(NamedTuple):
     """One route. `scope` is what a key needs, or how else the route is guarded.
 
-    `path` and `body` name things of the victim in braces, by the fields of `Estate`. `owned` says that the route is
-    about one such thing: its owner is let in, and every other tenant is told that there is no such thing.
+    `path` and `body` name things of the victim in braces, by the fields of `Estate`. `owned` marks routes about such a
+    resource: its owner is admitted, and other tenants get a 404.
     """
 
     method: str

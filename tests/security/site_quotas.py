@@ -1,4 +1,4 @@
-"""A server with all routes on each store, for the tests of quotas and of the audit log."""
+"""A server with all routes, per store, for tests of quotas and the audit log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _postgres_url() -> str:
 
 
 def store_url(kind: str) -> str:
-    """A store of a kind; that of PostgreSQL is used by all tests here, one after the other."""
+    """Return a store's URL; tests here share PostgreSQL's database in sequence."""
     return _postgres_url() if kind == "postgres" else stores.fresh_url(kind)
 
 

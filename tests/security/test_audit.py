@@ -1,4 +1,4 @@
-"""The audit log over HTTP: what gets into it, who sees it, and what never does."""
+"""The audit log over HTTP: recorded actions, their readers, and values that never appear."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A request proves itself before its body is read, and a body that does not come is not waited for."""
+"""A request is authenticated before its body is read, and a stalled body times out."""
 
 from __future__ import annotations
 

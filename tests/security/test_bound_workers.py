@@ -34,7 +34,7 @@ async def live(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 class Worker:
-    """A worker with a token or a key of its own."""
+    """A worker with its own token or key."""
 
     def __init__(self, live: Live, token: str, name: str) -> None:
         self.name = name
@@ -218,7 +218,7 @@ async def test_a_worker_may_fill_its_parents_own_queue(live: Live) -> None:
 
 
 async def test_a_worker_of_another_tenant_or_queue_touches_no_lease(live: Live) -> None:
-    """The proof of a lease, in wrong hands: as if there were no such job."""
+    """The proof of a lease, in wrong hands: as for an unknown job."""
     await add(live, "acme")
     owner = await keyed(live, "", name="same")
     claim = await owner.claim()

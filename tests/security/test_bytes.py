@@ -1,4 +1,4 @@
-"""The quota of bytes: room is reserved when a file begins, settled when it is there, and free when it is gone."""
+"""The quota of bytes: space is reserved at the start of a file, settled on completion, and freed on deletion."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ async def sweep(live: Live) -> int:
 
 
 async def test_two_hundred_beginnings_at_once_do_not_pass_the_quota(live: Live, url: str, tmp_path: Path) -> None:
-    """Of several workers, by two servers, with and without a length: what is promised together is within the quota."""
+    """Several workers on two servers, with and without a length: the sum of reservations stays within the quota."""
     await limit(live, 3 * UNSAID + 1_000)
     async with everything(url, empty=False, objects_url=f"file://{tmp_path}/objects") as second:
         await second.state.quotas.refresh(now=True)
@@ -223,7 +223,7 @@ async def test_an_attempt_has_so_many_files(live: Live, monkeypatch: pytest.Monk
 
 
 async def test_a_short_file_does_not_free_the_room_of_a_longer_one_under_way(live: Live) -> None:
-    """Both URLs are for one name: the longer request may end after the shorter one was settled."""
+    """Two URLs for one name: the longer request may end after the shorter one was settled."""
     worker = Remote(live)
     claim = await claimed(live, worker)
     sized, unsaid = await offered(worker, claim, bytes=1_000), await offered(worker, claim)
@@ -259,7 +259,7 @@ async def test_a_newer_upload_keeps_its_room_when_an_older_one_is_completed(
 async def test_an_upload_is_completed_or_dropped_and_counted_as_that(
     live: Live, monkeypatch: pytest.MonkeyPatch, first: str
 ) -> None:
-    """Both at the same moment: whichever is first decides, and the count says what is there."""
+    """Concurrent calls: the first decides, and the count matches stored files."""
     size = upload_records.PART_BYTES + 10
     body = (await live.client.post("/v1/uploads", json={"name": "a.bin", "size": size})).json()
     path = f"/v1/uploads/{body['upload_id']}"

@@ -55,7 +55,7 @@ async def small(tmp_path: Path) -> AsyncIterator[Live]:
 
 
 async def put(live: Live, *payloads: str, **fields: Any) -> list[str]:
-    """New jobs of a tenant, as a client could make them: their payloads are checked on the way in."""
+    """Enqueue a tenant's jobs as a client could: payloads are validated on entry."""
     batch = [new_job(payload=payload, requester_id="acme", **fields) for payload in payloads]
     await live.engine.enqueue(batch)
     return [new.job_id for new in batch]

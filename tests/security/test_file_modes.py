@@ -1,4 +1,4 @@
-"""What holds secrets is its owner's alone, whatever the mask and whatever was there before."""
+"""Files with secrets are readable by the owner only, whatever the umask and the previous mode."""
 
 from __future__ import annotations
 

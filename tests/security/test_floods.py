@@ -1,4 +1,4 @@
-"""Requests that are cheap and leave something behind: no tenant fills the store, or the line, by many of them."""
+"""Requests that are cheap and leave something behind: no tenant can fill the store or the queue with them."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def queued(live: Live, tenant: str = "acme") -> int:
 
 
 def ended(got: dict[str, Any], follow_ups: list[dict[str, Any]]) -> dict[str, Any]:
-    """A success with follow-ups, as one of many moves."""
+    """Return a success move with follow-ups."""
     return {name: got[name] for name in ("job_id", "attempt_id", "lease_token")} | {
         "do": "complete",
         "follow_ups": follow_ups,
@@ -68,7 +68,7 @@ def ended(got: dict[str, Any], follow_ups: list[dict[str, Any]]) -> dict[str, An
 
 
 def count_when_all_are_here(live: Live, patch: pytest.MonkeyPatch, requests: int) -> None:
-    """Let no request count what is queued before so many have come to the place where they would."""
+    """Delay counting until `count` requests have reached the check."""
     all_here, quotas, arrivals = asyncio.Event(), live.state.quotas, itertools.count(1)
     places_of, room = fan_outs.places_of, quotas.room
 
@@ -89,7 +89,7 @@ def count_when_all_are_here(live: Live, patch: pytest.MonkeyPatch, requests: int
 async def test_follow_ups_of_a_tenants_worker_stay_within_its_quota(
     live: Live, make: Callable[[Live], Awaitable[Worker]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In one request, in many at once, and by its own route."""
+    """The limit holds within one request, across concurrent requests, and on the dedicated route."""
     worker = await make(live)
     jobs = await held(live, worker, 10)
     answer = await worker.send("moves", moves=[ended(claim, FAN) for claim in jobs[:4]])
@@ -107,7 +107,7 @@ async def test_follow_ups_of_a_tenants_worker_stay_within_its_quota(
 
 
 async def test_one_job_may_follow_in_the_place_of_another(live: Live) -> None:
-    """A job that runs must be able to end, and a chain of jobs to go on."""
+    """A running job must be able to end, and a chain of jobs to continue."""
     worker = await keyed(live, "acme")
     (job,) = await held(live, worker, 1)
     for _ in range(QUOTA):
@@ -133,7 +133,10 @@ def replay(client: httpx2.AsyncClient, **headers: str) -> Awaitable[httpx2.Respo
 
 
 async def test_a_tenant_has_so_many_open_operations(live: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also of many that begin at once; an earlier one is told again, and the others have their own."""
+    """It also applies to many simultaneous starts.
+
+    A repeated request gets its earlier answer, and other tenants start theirs.
+    """
     monkeypatch.setattr(operations, "MOST_OPEN", 5)
     async with await live.key("acme") as acme, await live.key("globex") as globex:
         first = await replay(acme, **{"Idempotency-Key": "a"})
@@ -188,7 +191,10 @@ async def test_ever_new_names_of_a_tenants_workers_are_not_all_noted(
 async def test_so_many_claims_and_heartbeats_of_a_tenants_workers_wait(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each holds a connection for up to a minute; those of other tenants and of operators wait beside them."""
+    """Each long poll holds a connection for up to a minute.
+
+    Long polls of other tenants and operators wait beside them.
+    """
     monkeypatch.setattr(waiting, "MOST_BOUND", 2)
     async with contextlib.AsyncExitStack() as stack:
         token, other, ours = (

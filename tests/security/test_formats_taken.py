@@ -101,7 +101,7 @@ async def test_a_codec_that_is_not_listed_is_refused_by_name(how: Ffmpeg, tmp_pa
 
 @pytest.mark.parametrize("name", ["magicyuv.avi", "cinepak.mov", "tta.mka"])
 async def test_ffmpeg_itself_opens_no_decoder_that_is_not_listed(how: Ffmpeg, tmp_path: Path, name: str) -> None:
-    """The second wall, without the probe before it."""
+    """The second wall is tested without the probe before it."""
     path, out = made(how, tmp_path, name, UNLISTED_CODECS[name][1]), tmp_path / "out"
     out.mkdir()
     demuxer = {"avi": "avi", "mov": "mov", "mka": "matroska"}[path.suffix[1:]]
@@ -111,7 +111,7 @@ async def test_ffmpeg_itself_opens_no_decoder_that_is_not_listed(how: Ffmpeg, tm
 
 
 def test_sampling_decodes_nothing_that_is_not_listed(how: Ffmpeg, tmp_path: Path) -> None:
-    """The second wall of PyAV, without the probe before it and the box around it."""
+    """PyAV's second wall is tested without the preceding probe and the surrounding sandbox."""
     (tmp_path / "frames").mkdir()
     for name, words, is_taken in (
         ("taken.avi", f"{picture(1)} -c:v mjpeg", True),

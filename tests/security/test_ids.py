@@ -1,4 +1,4 @@
-"""Ids that are nearly the victim's: whatever is done to one, no stranger gets anywhere with it, on any store."""
+"""Ids that are nearly the victim's: no manipulated id gives a stranger access, on any store."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ async def test_no_id_and_no_parameter_with_a_nul_breaks_anything(here: Town) -> 
 
 
 async def send(here: Town, route: Route, path: str, key: str) -> tuple[int, str]:
-    """A request whose path goes out as it stands: a client's library would tidy it up. Its status and whole text."""
+    """Send a request whose path stays unnormalised: a client's library would tidy it up. Its status and whole text."""
     body = b"" if route.body is None else json.dumps(here.estate.fill(route.body)).encode()
     line = f"{route.method} /{path.removeprefix('/').replace(' ', '%20')} HTTP/1.1"
     head = (line, "Host: localhost", f"X-API-Key: {key}", "Content-Type: application/json", "Connection: close")
@@ -97,5 +97,5 @@ async def send(here: Town, route: Route, path: str, key: str) -> tuple[int, str]
 
 
 def names_victim(text: str, here: Town) -> bool:
-    """Whether an answer that is no refusal has to do with the victim; a bent path may lead to another route."""
+    """Return whether a successful answer concerns the victim; a bent path may lead to another route."""
     return any(value in text for value in vars(here.estate).values() if len(value) > 8)

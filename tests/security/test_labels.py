@@ -1,4 +1,4 @@
-"""A tenant names any queue; what `/metrics` tells stays of one size and is what it says it is."""
+"""A tenant names any queue; the output of `/metrics` stays bounded and well-formed."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def live(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 async def ready_of(live: Live) -> dict[str, float]:
-    """How many jobs are ready, by the label that tells of them."""
+    """Return the number of ready jobs per label."""
     answer = await live.client.get("/metrics")
     assert answer.status_code == 200, answer.text
     return {

@@ -1,6 +1,6 @@
 """Every route times every caller who has no business there, on each store.
 
-The routes are those of the app as it runs. Each has a row in `routes.py`; one without a row fails the first test.
+The running app provides the routes. Each route has a row in `routes.py`; one without a row fails the first test.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def text_of(answer: httpx2.Response) -> str:
 
 
 def refused(answer: httpx2.Response, route: Route, caller: str, *statuses: int) -> None:
-    """The answer is a problem with one of these statuses and says nothing of the victim's."""
+    """Assert a problem with one of these statuses and without the victim's data."""
     assert answer.status_code in statuses, f"{caller}, {route.name}: {answer.status_code} {text_of(answer)[:300]}"
     assert answer.headers["content-type"] == "application/problem+json", f"{caller}, {route.name}"
     assert SECRET not in text_of(answer), f"{caller}, {route.name}"
@@ -137,7 +137,7 @@ async def test_lists_and_searches_of_another_tenant_show_nothing_of_the_victim(h
 
 
 async def test_the_owner_gets_past_every_route_that_strangers_do_not(here: Town) -> None:
-    """Without this a route that refuses everybody would pass all other tests here."""
+    """Otherwise a route that refuses everybody would pass every other test here."""
     async with await here.live.key(VICTIM, scopes=(READ, WRITE)) as owner:
         for route in OWNED:
             answer = await call(owner, here, route)
@@ -155,7 +155,7 @@ async def test_a_worker_gets_past_the_workers_routes_alone(here: Town) -> None:
 
 
 async def test_a_worker_of_another_tenant_or_queue_touches_no_lease(here: Town) -> None:
-    """It knows the job, the name of its worker and the token, and is still not the one that claimed it."""
+    """The stranger knows the job, the worker's name and the token, but did not claim the job."""
     for queues, tenants in ((["estate"], [STRANGER]), (["elsewhere"], [VICTIM])):
         token, worker_id = await enrolled(here, queues, tenants)
         async with here.live.bare() as worker:

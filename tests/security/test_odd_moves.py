@@ -1,4 +1,4 @@
-"""What a tenant's worker may say of its own jobs: no number breaks the server, no id or quota is got around."""
+"""Reports of a tenant's worker about its own jobs: no number breaks the server, no id or quota is got around."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def here(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[
 
 
 async def held(here: Town, worker: httpx2.AsyncClient) -> dict[str, Any]:
-    """A job of the stranger's own that its worker holds, as a proof for moves."""
+    """Claim a job of the stranger; return its proof for moves."""
     await here.live.engine.enqueue([new_job(requester_id=STRANGER, contract="control_plane", queue="odd")])
     body = {"worker_id": "w9", "streams": ["odd"]}
     claim = (await worker.post("/internal/worker/claim", json=body)).json()
@@ -66,7 +66,7 @@ async def test_no_number_keeps_an_end_from_being_told(here: Town, end: str, coun
 
 
 async def test_a_worker_cannot_make_its_job_wait_for_ever(here: Town) -> None:
-    """What a job has waited is our own state: no details of an error are taken for it."""
+    """The waited time of a job is server state: error details never override it."""
     async with await here.live.key(STRANGER, scopes=["worker"]) as worker:
         proof = await held(here, worker)
         details = {"waits_for": "storage", "waits": -1, "waited_ms": -(10**15)}

@@ -1,4 +1,4 @@
-"""Where nobody is asked for a key, pages of other sites do nothing; a request names this server once."""
+"""A server without keys ignores pages of other sites; a request names this server once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nobody reads or writes an object of somebody else: not by a payload, not by a task, on no store."""
+"""Nobody reads or writes an object of somebody else: neither a payload, nor a task, on any store."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ WRITABLE = ("outputs/acme/a", f"jobs/{OWN_JOB}/1/a")
 
 
 class Known:
-    """Whose jobs and videos are."""
+    """The known owners of jobs and videos."""
 
     async def of_job(self, job_id: str) -> str | None:
         return {JOB_OF_OWN: "acme", JOB_OF_OTHER: "other"}.get(job_id)
@@ -300,7 +300,7 @@ async def test_a_task_in_a_process_has_its_requesters_objects(place: Place, monk
 
 
 async def test_transcode_neither_reads_nor_writes_what_is_a_strangers(place: Place) -> None:
-    """The second exploit, with a job that came by the right contract: what is used is checked where it is used."""
+    """The second exploit, with a job that came by the right contract: checks happen at the point of use."""
     add_transcoding(place.app, RULES)
     raw = await place.app.objects()
     await raw.put("outputs/victim/x.wav", b"as it was")
@@ -322,7 +322,7 @@ async def test_transcode_neither_reads_nor_writes_what_is_a_strangers(place: Pla
 
 
 async def test_a_result_that_names_a_strangers_output_gets_no_url(place: Place) -> None:
-    """A worker writes a job's result: what it names there is signed for the job's own requester only."""
+    """A worker writes a job's result: it signs named objects for the job's own requester only."""
     await (await place.app.objects()).put("outputs/victim/x.mp3", b"theirs")
     new = new_job(kind="transcode", queue="q", contract="euterpe", requester_id="acme", payload=EMPTY)
     await place.live.engine.enqueue([new])

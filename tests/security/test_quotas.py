@@ -35,7 +35,7 @@ async def live(url: str) -> AsyncIterator[Live]:
 
 
 async def posted(client: httpx2.AsyncClient, count: int) -> list[httpx2.Response]:
-    """So many jobs at the same time."""
+    """Post `count` jobs concurrently."""
     return list(await asyncio.gather(*(client.post("/v1/jobs", json=JOB) for _ in range(count))))
 
 
@@ -49,7 +49,7 @@ def codes(answers: list[httpx2.Response]) -> dict[int, int]:
 async def test_a_tenant_that_fills_its_quota_leaves_the_others_theirs(
     live: Live, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also in one batch: what an operator sends first is on its way until all the others wait."""
+    """Within one batch: the operator's first message is in transit until every other request waits."""
     acme, other, enqueue = await live.key("acme"), await live.key("other"), live.engine.enqueue
     has_begun = asyncio.Event()
 
@@ -148,7 +148,7 @@ async def test_a_tenant_runs_no_more_jobs_than_it_may(live: Live) -> None:
 
 
 async def test_replays_do_not_pass_the_quota(live: Live) -> None:
-    """Jobs that end badly are many in the end: brought back at once they must not fill a queue."""
+    """Jobs that end badly are many in the end: replayed together they must not overfill a queue."""
     await live.client.put("/v1/quotas/acme", json={"queued": 3})
     async with await live.key("acme") as acme:
         for _ in range(5):
@@ -338,7 +338,7 @@ async def test_a_quota_set_elsewhere_is_seen_after_a_refresh(live: Live) -> None
 
 
 async def test_the_first_requests_of_a_server_are_held_to_what_was_set(live: Live) -> None:
-    """Many at once, when a process has just started: none of them is let by while the numbers are read."""
+    """Concurrent requests at a process' start: each waits until the quotas are loaded."""
     await Quotas(live.engine.store).set("acme", {"queued": 1})
     fresh = Quotas(live.engine.store, DEFAULTS)
 

@@ -47,7 +47,7 @@ def walker(live: Live) -> Recount:
 
 
 async def walked(live: Live, now: int | None = None) -> int:
-    """Do one walk; in how many steps. All that is there has been there for long."""
+    """Do one walk; return the number of steps. Every existing file is old enough."""
     now = await live.engine.store.now() + LATER if now is None else now
     steps = 1
     await walker(live).step(now)
@@ -115,7 +115,7 @@ async def test_open_uploads_and_attempts_are_counted_as_they_are_promised(
 
 
 async def test_what_changes_during_a_walk_leaves_too_much_counted_never_too_little(live: Live) -> None:
-    """A tenant that removes and writes while the walk is under way gains nothing by it."""
+    """A tenant that deletes and writes during the recount gains nothing."""
     objects, quotas = objects_of(live), live.state.quotas
     await objects.put("outputs/acme/1", b"x" * 100)
     await quotas.add("acme", 100, OUTPUTS)

@@ -1,4 +1,4 @@
-"""A request's id is logged and kept with jobs: it is never a secret, whoever sent it as one."""
+"""A request's id is logged and kept with jobs: a secret never becomes the id, whoever sends it."""
 
 from __future__ import annotations
 

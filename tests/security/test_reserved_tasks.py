@@ -76,7 +76,7 @@ async def test_a_worker_cannot_ask_for_a_task_whose_payload_its_route_checks(pla
 
 
 async def test_a_job_of_another_contract_never_reaches_the_function(place: Place) -> None:
-    """As a job that was made before, or by a producer of its own making, would come."""
+    """Such a job could come from an older release or a foreign producer."""
     ran: list[str] = []
 
     @place.app.task(contract="euterpe", name="mine")

@@ -1,4 +1,4 @@
-"""A result is what a worker says: it opens no object of another tenant, and breaks no route."""
+"""A worker writes the result: it opens no object of another tenant, and breaks no route."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def here(tmp_path: Path) -> AsyncIterator[Town]:
 
 
 async def outputs_of(here: Town, result: Any) -> list[dict[str, Any]]:
-    """What a stranger is told of a job of its own that ended with this result."""
+    """Return the outputs that a stranger sees for its own job with this result."""
     payload = {"source": "https://example.org/a", "output": "object:x", "outputs": [{"format": "mp3"}]}
     new = NewJob(new_id(), "transcode", json.dumps(payload), "odd", requester_id=STRANGER, contract="euterpe")
     await here.live.engine.enqueue([new])

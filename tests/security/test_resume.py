@@ -1,4 +1,4 @@
-"""What a job goes on from is read by the server from the job that it resumes: no client, worker or producer says it."""
+"""The server reads a resumed job's state from the original job: no client, worker or producer says it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def place(url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> As
 
 
 async def ended(place: Place, job_id: str) -> Job:
-    """A job at its end, waited for by its events."""
+    """Wait for the job's end event; return the job."""
     async with asyncio.timeout(60):
         async for _ in place.live.engine.watch(job_id):
             pass
@@ -132,7 +132,7 @@ async def test_a_resumed_job_takes_the_payload_as_it_was_however_long(place: Pla
 
 @pytest.mark.parametrize("change", [{"requester_id": "other"}, {"kind": "another"}])
 async def test_steps_of_another_tenant_or_task_are_never_taken_over(place: Place, change: dict[str, str]) -> None:
-    """As a producer of its own making could write it: the record names a job, and is not believed."""
+    """A foreign producer could write this: the record names a job, and is not believed."""
     theirs = await failed(place, ("secret", "theirs"), **change)
     new = new_job(kind="work", requester_id="acme", queue="q", resumed_from=theirs.job_id)
     await place.live.engine.enqueue([new])

@@ -1,4 +1,4 @@
-"""The box from inside: a program that a file has taken over can do what decoding needs, and nothing else."""
+"""The box from inside: a compromised decoder keeps the system calls for decoding, no others."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ PROBES = {335, 336}  # of the kernel's own tracing: seccomp is not asked, and wh
 
 
 def verdict(machine: str, call: int, *arguments: int, numbering: int | None = None) -> int:
-    """What the filter says, worked out step by step as the kernel does it."""
+    """Return the filter's verdict, interpreted step by step like the kernel."""
     own = MACHINES[machine][0] if numbering is None else numbering
     seen = {system_calls.NUMBER_AT: call, system_calls.MACHINE_AT: own}
     for place, value in enumerate(arguments):

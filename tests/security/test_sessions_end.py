@@ -26,7 +26,7 @@ async def live(request: pytest.FixtureRequest) -> AsyncIterator[Live]:
 
 @pytest.fixture
 def for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing looks at the store by the clock: only an event can end a stream."""
+    """No clock triggers a check of the store: only an event can end a stream."""
     monkeypatch.setattr(sse, "RECHECK_S", 3600.0)
 
 
@@ -40,7 +40,7 @@ async def signed_in(live: Live, key: str) -> AsyncIterator[httpx2.AsyncClient]:
 
 @contextlib.asynccontextmanager
 async def listening(client: httpx2.AsyncClient, path: str) -> AsyncIterator[asyncio.Task[None]]:
-    """A stream that has begun; the task ends when the server ends it."""
+    """Open a stream and wait for its first frame; the task ends when the server ends it."""
     async with client.stream("GET", path) as answer:
         assert answer.status_code == 200, await answer.aread()
         lines = answer.aiter_lines()

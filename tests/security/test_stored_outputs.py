@@ -1,4 +1,4 @@
-"""What tasks store is counted for their requester, held to its quota, and off the count when it goes."""
+"""Stored outputs count for their requester, within its quota, until deletion."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def test_every_verb_that_writes_is_counted(here: Place, tmp_path: Path) ->
 
 
 async def test_a_task_stores_no_more_than_its_requester_may(here: Place) -> None:
-    """The quota that a server published holds in workers, which have no setting for it, and for many tasks at once."""
+    """A server's published quota holds in workers without an own setting, and for concurrent tasks."""
     await here.live.state.quotas.set("acme", {"bytes": 1_000})
 
     @here.app.task
@@ -116,7 +116,7 @@ async def test_a_stream_of_unknown_length_ends_at_the_quota(here: Place) -> None
 
 
 async def test_folders_of_somebody_else_are_counted_for_them(here: Place) -> None:
-    """A clip that one of a team cuts is a file of the video, which its owner deletes."""
+    """A clip cut by a team member belongs to the video, whose owner may delete it."""
 
     @here.app.task
     async def cut(ctx: Context) -> None:

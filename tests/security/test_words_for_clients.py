@@ -49,7 +49,7 @@ async def driver(request: pytest.FixtureRequest) -> AsyncIterator[StoreDriver]:
 
 
 def plain(error: CallsheetError) -> bool:
-    """Whether no answer with this error has a word of a driver."""
+    """Assert that the answer for an error names no driver."""
     detail = of_error(error).detail.lower()
     return bool(detail) and not any(word in detail for word in DRIVERS)
 

@@ -1,4 +1,7 @@
-"""A worker token that is used after it was rotated is somebody's copy: its worker is revoked, and told of."""
+"""A worker token that is used after it was rotated is somebody's copy.
+
+The server revokes its worker and records this.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a worker or a task says of a job is never taken for what the system itself says, and never breaks a reader."""
+"""Words of a worker or task about a job never count as the system's own, and never break a reader."""
 
 from __future__ import annotations
 

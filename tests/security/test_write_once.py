@@ -1,4 +1,4 @@
-"""What was completed stays as it is: a signed URL that comes later, or from somebody shut out, changes nothing."""
+"""Completed files never change: a signed URL that comes later, or from somebody shut out, changes nothing."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_an_expired_upload_takes_nothing(live: Live) -> None:
 
 
 async def test_a_body_that_was_under_way_at_the_completion_does_not_count(live: Live) -> None:
-    """The check before the body is not enough: a slow one ends when the upload is sealed."""
+    """A check before the upload is not enough: a slow one ends when the upload is sealed."""
     async with await live.key("acme") as acme, live.bare() as client:
         path, upload = await begun(acme)
         await send(live, upload["todo"][0], FIRST)

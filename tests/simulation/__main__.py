@@ -1,4 +1,4 @@
-"""`make simulate`: many seeds, a sample of them twice; or one seed with its trace."""
+"""`make simulate`: many seeds, a sample of them twice; or print one seed's trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OTHER_HASH_SEED = "4711"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run what is asked for; 1 when a promise was broken or a history differed."""
+    """Run the requested seeds; 1 when a promise was broken or a history differed."""
     request = _arguments().parse_args(argv)
     if request.seed is not None:
         return _one(request.seed, with_trace=request.trace)
@@ -62,7 +62,7 @@ def _one(seed: int, *, with_trace: bool) -> int:
 
 
 def _many(options: argparse.Namespace) -> int:
-    """Run all seeds. What is printed does not depend on the machine or the processes, but for the times on stderr."""
+    """Run all seeds. Output is deterministic, except for times on stderr."""
     start, tally = time.monotonic(), Tally()
     for count, (_, outcome) in enumerate(run_seeds(_seeds(options), options.processes), 1):
         tally.add(outcome)

@@ -1,4 +1,4 @@
-"""What must be true of a world when all is quiet."""
+"""Checks of a world after everything has settled."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ WORDS = {Status.SUCCEEDED: "succeeded", Status.FAILED: "failed", Status.DEAD_LET
 
 
 class Checks:
-    """Looks at all jobs of a world; what is wrong is told to it."""
+    """Looks at all jobs of a world; it collects violations."""
 
     def __init__(self, world: World) -> None:
         self._world = world
         self._executions = world.journal.executions
 
     def run(self) -> None:
-        """Check everything."""
+        """Run every check."""
         jobs = {job.job_id: job for job in self._world.jobs()}
         for query, answers in self._world.acknowledged.items():
             self._need(answers in jobs, f"{query} was acknowledged and is lost")
@@ -115,7 +115,7 @@ class Checks:
         self._need(has_cause, f"{claim} of {move.process.name} was lost without a cause, made at {move.at:.3f}")
 
     def _is_unheard(self, claim: Claim, ended_at: float) -> bool:
-        """Whether the answer to a claim was lost, and its worker could not say so while the lease lasted."""
+        """Return whether a claim's answer was lost and its worker could not reconnect during the lease."""
         made = self._world.moves.claims[claim]
         if claim in made.process.heard or self._world.faults.only_answers_are_lost:
             return False
@@ -145,7 +145,7 @@ class Checks:
                 self._need(last in known_names, f"the end of {job.job_id}, {job.status}, was not told")
 
     def _check_told(self, job: Job, body: dict[str, Any], event_id: str) -> None:
-        """A callback tells of what happened and of nothing else."""
+        """Check that every callback reports a real event."""
         version, word = int(event_id.split("_")[2]), body["status"]
         attempts = {a.claim_version: a.outcome for a in self._world.store.do("attempts", job.job_id)}
         if word in STAGES:

@@ -1,7 +1,7 @@
-"""What goes wrong, by the seed: on the way to the store and back, with processes, clocks, disks and receivers.
+"""Faults, derived from the seed: on the way to the store and back, with processes, clocks, disks and receivers.
 
-Each kind of fault is on in about half of the worlds, so that some meet few and some meet many; one world in eight has
-none. All faults end when the `Chaos` does: then everything that was promised must come true.
+Each kind of fault is active in about half of all worlds, so that some worlds meet few faults and some many; one world
+in eight has none. All faults end when the `Chaos` does: then everything that was promised must come true.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ USUAL_S = (0.000_2, 0.002)
 
 
 class Fate(NamedTuple):
-    """What becomes of one call."""
+    """The fate of one call."""
 
     there_s: float
     back_s: float
@@ -37,7 +37,7 @@ class Fate(NamedTuple):
 
 
 class Odds(NamedTuple):
-    """How often a call meets each fault, and which of the greater ones there are."""
+    """Probabilities of faults per call, and the active major faults."""
 
     refused: float = 0.0
     lost: float = 0.0
@@ -50,7 +50,7 @@ class Odds(NamedTuple):
 
 
 class Faults:
-    """Tells the fate of each call. `counts` has how often each kind of fault came about."""
+    """Decides the fate of each call. `counts` has how often each kind of fault came about."""
 
     def __init__(self, world: World, seed: int, odds: Odds | None = None) -> None:
         self.chance = Random(f"faults {seed}")
@@ -100,7 +100,7 @@ class Faults:
         return None
 
     def loses_hint(self) -> bool:
-        """Whether a hint does not come through."""
+        """Return whether a hint gets lost."""
         is_lost = self.chance.random() < self.odds.hints_lost
         self.counts["hint lost"] += is_lost
         return is_lost
@@ -128,7 +128,7 @@ def _odds(chance: Random) -> Odds:
 
 
 class Chaos:
-    """Breaks one thing after another, until its time is over."""
+    """Causes one major fault after another until its end time."""
 
     def __init__(self, world: World, seed: int) -> None:
         self._world = world
@@ -136,7 +136,7 @@ class Chaos:
         self.lasts_s = self._chance.uniform(10.0, 30.0)
 
     async def run(self) -> None:
-        """Break things, then mend all of them."""
+        """Cause faults, then repair all of them."""
         loop, kinds = self._world.loop, self._world.faults.odds.greater
         until = loop.time() + self.lasts_s
         while loop.time() < until:

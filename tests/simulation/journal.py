@@ -1,4 +1,4 @@
-"""What the tasks did: one entry for each execution. It is the world's own memory, which no fault touches."""
+"""The executions of tasks: one entry per execution. The journal belongs to the simulation, so faults never touch it."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ class Execution:
 
     @property
     def claim(self) -> Claim:
-        """The claim that it runs under."""
+        """Return the claim of the execution."""
         return Claim(self.job_id, self.claim_version)
 
     def result(self) -> dict[str, Any]:
-        """What its function returns, by which its claim can be told."""
+        """Return the function's result, which identifies the claim."""
         return {"claim": self.claim_version}
 
 
 class Journal:
-    """All executions of a world, and what is wrong with them at sight."""
+    """All executions of a world, with violations detected at once."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -55,7 +55,7 @@ class Journal:
         self._steps: dict[tuple[str, int], int] = {}
 
     def begin(self, job: Job, left_behind: str) -> Execution:
-        """Enter an execution; how often the job has been begun is its number."""
+        """Enter an execution; the number counts the job's starts."""
         process = cast("Process", NODE.get())
         self._begun[job.job_id] += 1
         number = self._begun[job.job_id]
@@ -90,7 +90,7 @@ class Journal:
         return list(dict.fromkeys(entry.process for entry in entries if entry.process.is_alive))
 
     def tick(self, entry: Execution) -> None:
-        """The work goes on: it may not, long after its lease."""
+        """Record progress: a violation long after the lease's end."""
         lease_until = self._world.leases.get(entry.claim, 0.0)
         until = max(lease_until, entry.process.thawed_at) + NOTICE_S
         now = self._world.loop.time()
@@ -99,7 +99,7 @@ class Journal:
         )
 
     def step(self, entry: Execution, number: int, *, is_done: bool, result: Any) -> None:
-        """A step begins: what an earlier claim has kept must be there. A zombie need not see what came after it."""
+        """A step begins: steps stored by an earlier claim must be present. A zombie need not see what came after it."""
         is_current = self._steps.get((entry.job_id, number), math.inf) <= entry.claim_version
         self._need(is_done or not is_current, f"step {number} of {entry.job_id} was kept and is gone")
         self._need(not is_done or result == number * number, f"step {number} of {entry.job_id} came back as {result}")

@@ -1,10 +1,10 @@
 """A seeded event loop: time is virtual, and the seed picks the next callback wherever asyncio leaves the order open.
 
-A `Node` stands for a process. Between nodes any order may happen. Within a node it is asyncio's own (first in, first
-out), or, where the loop is told to shuffle, that of its tasks: steps of different tasks come in any order, while those
-of one task, and the plain callbacks of a node among one another, keep theirs. Store answers and timers come when their
-delays say. There are no threads: what asks for one is run at once. A node that is dead is never run again, as after
-`kill -9`: no `finally` and no `except` of it happens. One that is frozen is run later.
+A `Node` stands for a process. Between nodes any order may happen. Within a node the order is asyncio's own (first in,
+first out), or, on request, a shuffled order of tasks: steps of different tasks come in any order, while those of one
+task, and the plain callbacks of a node among one another, keep theirs. Store answers and timers come when their delays
+say. Threads do not exist: executor calls run inline. A node that is dead is never run again, as after `kill -9`:
+neither `finally` nor `except` blocks run. One that is frozen is run later.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ HORIZON_S = 20_000.0
 
 
 class Node:
-    """One process of the simulation."""
+    """A simulated process."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -47,7 +47,7 @@ class Stuck(AssertionError):
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task whose place in a set does not depend on its address."""
+    """A task with an address-independent set order."""
 
     def __init__(self, coro: Coroutine[Any, Any, Any], *, number: int, loop: SimLoop, **options: Any) -> None:
         self.number = number
@@ -58,7 +58,7 @@ class SimTask(asyncio.Task[Any]):
 
 
 class SimFuture(asyncio.Future[Any]):
-    """A future whose place in a set does not depend on its address."""
+    """A future with an address-independent set order."""
 
     def __init__(self, number: int, loop: SimLoop) -> None:
         self.number = number
@@ -101,7 +101,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self.trace(f"{self.now:11.5f} {fact}")
 
     def history(self) -> str:
-        """The hash over all that has happened."""
+        """Return the hash of all events so far."""
         return self._history.hexdigest()
 
     def run(self, main: Coroutine[Any, Any, T]) -> T:
@@ -116,7 +116,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self.close()
 
     def _bury(self) -> None:
-        """Close what was cut off, now that nothing it does can reach anybody."""
+        """Close the coroutines of a killed node, isolated from the rest."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RuntimeWarning)  # of what a dead process would have awaited
             asyncio._set_running_loop(self)
@@ -128,7 +128,7 @@ class SimLoop(asyncio.BaseEventLoop):
             asyncio._set_running_loop(None)
 
     def freeze(self, node: Node, until: float) -> None:
-        """Run nothing of a node until then; its clock goes on, as under SIGSTOP."""
+        """Suspend a node until a time; its clock continues, as under SIGSTOP."""
         node.frozen_until = max(node.frozen_until, until)
         self.call_at(node.frozen_until, self._thaw, node, context=Context())
 
@@ -152,7 +152,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_at(  # type: ignore[override]
         self, when: float, callback: Any, *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
-        """As asyncio's."""
+        """Schedule a callback, as asyncio does."""
         timer = asyncio.TimerHandle(when, callback, args, self, context)
         heapq.heappush(self._timers, (when, timer))
         return timer
@@ -160,7 +160,7 @@ class SimLoop(asyncio.BaseEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, function: Any, *args: Any
     ) -> Any:
-        """Call the function here and now: there are no threads."""
+        """Call the function inline: threads do not exist."""
         future = self.create_future()
         try:
             self.call_soon(future.set_result, function(*args))
@@ -169,7 +169,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return future
 
     def create_future(self) -> SimFuture:
-        """A future with a number."""
+        """Return a future with a serial number."""
         self._numbers += 1
         return SimFuture(self._numbers, self)
 
@@ -233,10 +233,10 @@ class SimLoop(asyncio.BaseEventLoop):
             self.troubles.append(f"{context.get('message')}: {context.get('exception')!r}")
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps who would have to be woken."""
+        """Ignore the wake-up, because the loop never sleeps."""
 
     def _process_events(self, events: Any) -> None:
-        """There are no sockets."""
+        """Ignore sockets, because none exist."""
 
 
 def _node_of(handle: asyncio.Handle) -> Node:
@@ -244,7 +244,7 @@ def _node_of(handle: asyncio.Handle) -> Node:
 
 
 def _close(coro: Any) -> None:
-    """End a coroutine: each of its awaits is cancelled, those in its cleaning up as well."""
+    """End a coroutine: every await is cancelled, those in its cleanup too."""
     with contextlib.suppress(BaseException):
         for _ in range(1_000):
             coro.throw(asyncio.CancelledError)

@@ -1,4 +1,4 @@
-"""Many seeds, in several processes at once, and what came of all of them together."""
+"""Runs many seeds in several processes and merges their outcomes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run_seeds(
 ) -> Iterator[tuple[int, Outcome]]:
     """Run seeds and yield each with its outcome, in the order of the seeds, however many processes run them.
 
-    The processes are new ones, each with hashes of its own, so that nothing of this one can get into a history.
+    New processes with fixed hash seeds keep this process' state out of histories.
     """
     if processes == 1 or len(seeds) < 2:
         yield from zip(seeds, map(run, seeds), strict=True)
@@ -34,7 +34,7 @@ def run_seeds(
 
 
 class Tally:
-    """Sums over the outcomes of seeds. `histories` has the history of each, and `broken` those that broke a promise."""
+    """Sums over the outcomes of seeds. `histories` maps seeds to hashes, and `broken` lists seeds with violations."""
 
     def __init__(self) -> None:
         self.histories: dict[int, str] = {}
@@ -55,7 +55,7 @@ class Tally:
         self._faults.update(outcome.faults)
 
     def lines(self) -> Iterator[str]:
-        """Yield what a report says; it is the same wherever and however the seeds were run."""
+        """Yield the lines of a report; equal for equal seeds, in any number of processes."""
         seeds = len(self.histories)
         whole = hashlib.blake2b("".join(self.histories.values()).encode(), digest_size=16).hexdigest()
         kinds = ", ".join(f"{kind} {count / seeds:.2f}" for kind, count in sorted(self._faults.items()))

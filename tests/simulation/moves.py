@@ -1,4 +1,4 @@
-"""A watch on every verb that the store does: what may never be, even for a moment."""
+"""A watch on every verb that the store does: conditions that must hold at every moment."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ OVER_LIMIT = """SELECT concurrency_key, count(*) FROM inbox_jobs JOIN concurrenc
 
 
 class Claimed(NamedTuple):
-    """Who made a claim, and when."""
+    """The owner and time of a claim."""
 
     process: Process
     at: float
 
 
 class Moves:
-    """Looks at each verb before and after. `claims` are all that were ever made."""
+    """Observes each verb before and after. `claims` lists every claim so far."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -42,11 +42,11 @@ class Moves:
         self.confessed: list[tuple[Process, float]] = []  # who wrote that answers to its claims were lost, and when
 
     def before(self, verb: str, args: Any) -> dict[str, Job]:
-        """Return the jobs that a settlement is about, as they are."""
+        """Return the current jobs of a settlement."""
         return self._jobs(args[0]) if verb == "settle" else {}
 
     def after(self, process: Process, verb: str, args: Any, before: dict[str, Job], value: Any) -> None:
-        """Check what a verb did."""
+        """Check the effects of a verb."""
         if verb == "settle":
             self._check_fences(args[0], value, before)
         elif verb == "claim":

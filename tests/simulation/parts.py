@@ -49,18 +49,18 @@ class Sealer:
 
 @dataclass
 class Source:
-    """What a worker works for."""
+    """A worker's job source."""
 
     its_engine: Engine
     database_url: str = "sqlite::memory:"
 
     @property
     def definitions(self) -> Mapping[str, Definition]:
-        """The tasks of the simulation."""
+        """Return the simulation's tasks."""
         return DEFINITIONS
 
     async def engine(self) -> Engine:
-        """The engine of this process."""
+        """Return this process' engine."""
         return self.its_engine
 
     def objects_of(self, *_: Any) -> Any:

@@ -1,4 +1,4 @@
-"""A process of the world: its node on the loop, what it holds, and what has happened to it."""
+"""A simulated process: its node, its claims, and its troubles."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Process(Node):
 
     @property
     def is_cut(self) -> bool:
-        """Whether nothing gets through to the store or back."""
+        """Return whether its connection to the store is cut."""
         return self._loop.time() < self.cut_until
 
     def start(self, main: Any) -> None:
@@ -52,18 +52,18 @@ class Process(Node):
         self._loop.create_task(main, context=self.context).add_done_callback(self._ended)
 
     def kill(self) -> None:
-        """Stop it as `kill -9` does."""
+        """Stop the process as `kill -9` would."""
         self.is_alive = False
         self._end()
 
     def asking(self, is_flight: bool) -> None:  # noqa: FBT001 - a fact about the call
-        """Count the batches that are under way, where they are a flusher's alone."""
+        """Count a flusher's batches in flight."""
         self._flights += is_flight
         if self.role == "worker" and not self.had_odd_errors and not self.part.options.housekeeping:
             self.most_flights = max(self.most_flights, self._flights)
 
     def heard_back(self, is_flight: bool) -> None:  # noqa: FBT001 - a fact about the call
-        """A batch has its answer."""
+        """Record a batch's answer."""
         self._flights -= is_flight
 
     def hears(self, jobs: list[Job]) -> None:
@@ -71,12 +71,12 @@ class Process(Node):
         self.heard |= {job.claim for job in jobs}
 
     def suffer(self, lasts_s: float) -> None:
-        """Note a trouble of this length from now on."""
+        """Record a trouble of this length, starting now."""
         now = self._loop.time()
         self.troubles.append((now, now + lasts_s))
 
     def had_trouble(self, since: float, until: float) -> bool:
-        """Whether a lease that was held in between may have been lost for it."""
+        """Return whether a trouble may explain a lease lost in this interval."""
         return any(begun <= until and trouble_end >= since for begun, trouble_end in self.troubles)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:

@@ -26,7 +26,7 @@ class Receiver:
         self.accepted: set[str] = set()
 
     def close(self) -> None:
-        """There is nothing to close."""
+        """Ignore; no connection exists."""
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Take a callback in, unless the seed has other plans."""

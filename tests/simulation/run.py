@@ -1,4 +1,4 @@
-"""One seed from its beginning to its end."""
+"""Runs one seed from start to end."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from .world import World
 
 
 class Outcome(NamedTuple):
-    """What became of a seed. `history` is the hash over every choice and every call of the store.
+    """The outcome of a seed. `history` is the hash over every choice and every call of the store.
 
-    `choices` says how often more than one thing could have come next, and `faults` how often each kind came about.
+    `choices` counts moments with several possible next steps, and `faults` counts faults by kind.
     """
 
     seed: int

@@ -64,7 +64,7 @@ class SimSecrets:
 
 @contextlib.contextmanager
 def seeded(loop: SimLoop, seed: int) -> Iterator[SimClock]:
-    """Seed all modules of the program that are loaded; at the end each has back what it had."""
+    """Seed all modules of the program that are loaded; the block's end restores both."""
     chance, clock = Random(f"chance {seed}"), SimClock(loop)
     stand_ins = {time: clock, random: chance, secrets: SimSecrets(chance)}
     places = [
@@ -88,7 +88,7 @@ def seeded(loop: SimLoop, seed: int) -> Iterator[SimClock]:
 
 @contextlib.contextmanager
 def _undisturbed() -> Iterator[None]:
-    """No collector, whose times depend on what ran before, and no log, which some code asks whether it is on."""
+    """Disable garbage collection, whose times vary, and logging, whose level some code reads."""
     was_on, level = gc.isenabled(), logging.root.manager.disable
     gc.disable()
     ids._chances.clear()

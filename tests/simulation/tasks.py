@@ -1,4 +1,4 @@
-"""The work: tasks of many kinds, which tell the world's journal what they do, and the jobs that a seed asks for."""
+"""The work: tasks of several kinds that write to the world's journal, and the jobs of a seed."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ REQUESTERS = ("ann", "bob")
 
 @contextlib.contextmanager
 def execution() -> Iterator[Execution]:
-    """Tell the journal of this execution, from its first line to its last."""
+    """Record this execution in the journal from start to end."""
     run = RUN.get()
     assert run is not None
     entry = JOURNAL.get().begin(run.job, LEFT_BEHIND.get())
@@ -175,7 +175,7 @@ DELIBERATE = {  # how an execution of each kind may fail an attempt, by the erro
 
 
 class Wish(NamedTuple):
-    """One job that a producer asks for, when, and when it takes that back."""
+    """A producer's planned job, with enqueue and cancel times."""
 
     at_s: float
     job: NewJob

@@ -13,7 +13,7 @@ SEEDS = range(1, 8)
 
 
 def a_seed_of_a_bad_world(seed: int) -> Outcome:
-    """Every third one breaks a promise; it is at the top of the module so that other processes find it."""
+    """Every third one breaks a promise; it stands at module level so that child processes can import it."""
     wrong = ("at 1.000 s: a job is lost",) if seed % 3 == 0 else ()
     return Outcome(seed, f"history {seed}", wrong, 10, 5, 3_600.0, 2, {"crash": 1, "refused": seed})
 

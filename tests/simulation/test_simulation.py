@@ -1,4 +1,4 @@
-"""Some of the seeds of `make simulate`. One that is red here is red everywhere: `--seed N --trace` shows why."""
+"""Runs some seeds of `make simulate`. A failing seed fails on every machine: `--seed N --trace` shows why."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_every_promise_holds_whatever_goes_wrong(first: int) -> None:
 
 @pytest.mark.parametrize("kind", ONE_KIND)
 def test_every_promise_holds_where_things_of_one_kind_go_wrong(kind: str) -> None:
-    """Guards are proved by these: each goes red in several seeds, so that one that moves does not hide it."""
+    """Some guards are proved by these seeds: each guard fails several seeds, so that a shifted one does not hide it."""
     odds, seeds = ONE_KIND[kind]
     for seed in seeds:
         wrong = simulate(seed, odds=odds).wrong

@@ -1,7 +1,7 @@
-"""The store, and the network between it and each node. The store is the real one, on a database in memory.
+"""The store, and a simulated network to each node. A real store with an in-memory database.
 
-A request travels, is done in one go at the store's place, and its answer travels back. What may happen on the way is
-said by a `Fate`. Who asked may be dead when the answer comes: then nobody hears it.
+A request travels, is done in one go at the store's place, and its answer travels back. A `Fate` decides each call's
+transport. Who asked may be dead when the answer comes: then nobody hears it.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ def _empty_database() -> bytes:
 
 
 class Inline:
-    """Stands for a thread of the store: it does each piece of work at once, and if it writes in one transaction."""
+    """Stands for a thread of the store: runs each piece of work inline, writes in one transaction."""
 
     def __init__(self, db: Db, *, writes: bool) -> None:
         self.db, self._writes = db, writes
 
     async def run(self, work: Callable[[Db], T]) -> T:
-        """Do the work and commit it, or raise what it raised and leave nothing."""
+        """Run the work and commit, or re-raise its error and roll back."""
         if self._writes:
             self.db.execute("BEGIN IMMEDIATE")
         value, error = _attempt(self.db, work)
@@ -54,7 +54,7 @@ class Inline:
 
 
 class SharedStore(SqliteStore):
-    """The one store of a world. Its verbs never wait, so that each can be done in one go."""
+    """The single store of a world. Its verbs never suspend, so each runs atomically."""
 
     def __init__(self, spread: Callable[[Hint], None]) -> None:
         super().__init__(MEMORY)
@@ -65,7 +65,7 @@ class SharedStore(SqliteStore):
         self._hints.send = spread  # type: ignore[method-assign,assignment]
 
     def do(self, verb: str, *args: Any, **options: Any) -> Any:
-        """Do a verb now; raises what it raises."""
+        """Run a verb now; raises what it raises."""
         try:
             getattr(self, verb)(*args, **options).send(None)
         except StopIteration as end:
@@ -113,7 +113,7 @@ class Wire:
             self._process.heard_back(is_flight)
 
     def _arrive(self, answer: asyncio.Future[Any], fate: Fate, verb: str, args: Any, options: Any) -> None:
-        """The request is at the store, unless the way was cut."""
+        """Deliver the request to the store, unless the connection is cut."""
         if fate.refusal is not None or self._process.is_cut or (answer.cancelled() and fate.is_dropped_with_caller):
             self._answer(answer, fate, verb, None, fate.refusal or StoreUnavailable("no way to the store"))
             return
@@ -132,7 +132,7 @@ class Wire:
         self._world.loop.call_later(fate.back_s, back, context=self._process.context)
 
     def _resolve(self, answer: asyncio.Future[Any], verb: str, value: Any, error: Exception | None) -> None:
-        """The answer is here; while the way is cut it waits, and then the connection is found to be broken."""
+        """Deliver the answer; a cut connection delays it, then breaks."""
         if self._process.is_cut and error is None:
             value, error = None, StoreUnavailable("the connection was reset")
         if self._process.is_cut and self._process.is_silent:

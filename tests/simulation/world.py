@@ -39,7 +39,7 @@ UNSETTLED = """SELECT (SELECT count(*) FROM inbox_jobs WHERE status IN ('queued'
 
 
 class World:
-    """All that one seed brings about."""
+    """The complete world of one seed."""
 
     def __init__(self, seed: int, loop: SimLoop, clock: SimClock, odds: Odds | None = None) -> None:
         self.loop, self.clock = loop, clock
@@ -141,7 +141,7 @@ class World:
     def do(
         self, process: Process, verb: str, args: Any, options: Any, *, is_repeated: bool = False
     ) -> tuple[Any, Exception | None]:
-        """Do a verb at the store for a process, and look at what it did."""
+        """Run a verb at the store for a process, and check its effects."""
         self.loop.note(f"{process.name} {verb} {parts.told(args)}{' again' if is_repeated else ''};")
         before = self.moves.before(verb, args)
         try:
@@ -166,7 +166,7 @@ class World:
                 group.create_task(self._ask(engine, wish))
 
     async def _ask(self, engine: Engine, wish: Wish) -> None:
-        """Ask for a job until it is acknowledged; who asks again finds that it is there."""
+        """Enqueue a job, repeating until acknowledged; a repeat finds the existing job."""
         while not all(parent in self.acknowledged for parent in wish.job.depends_on):
             await asyncio.sleep(0.05)
         self.asked[wish.job.job_id] = wish.job
@@ -184,7 +184,7 @@ class World:
         return answer.job_id
 
     def jobs(self) -> list[Job]:
-        """Return all jobs, as the store has them."""
+        """Return every job in the store."""
         ids = [row[0] for row in self.store.db.execute("SELECT job_id FROM inbox_jobs ORDER BY seq")]
         return self.store.do("get", ids)  # type: ignore[no-any-return]
 

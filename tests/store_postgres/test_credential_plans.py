@@ -1,4 +1,4 @@
-"""Plans of the statements that touch credentials, on a table with 20,000 of them; see test_plans.py."""
+"""Query plans of statements about credentials, with 20,000 rows; see test_plans.py."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """A claim that finds nothing asks for due jobs ten times a second at most; one that a burst ends with asks always.
 
-The clock of that limit stands still here, so that after one claim no other asks by itself.
+The limit's clock stands still, so one claim promotes once and no later claim does.
 """
 
 from __future__ import annotations

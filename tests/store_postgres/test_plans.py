@@ -1,4 +1,4 @@
-"""Plans on a table with 20,000 rows of each kind: a plan that reads it all fails here, not at three in the morning."""
+"""Plans on a table with 20,000 rows of each kind: a full scan fails here, not in production."""
 
 from __future__ import annotations
 

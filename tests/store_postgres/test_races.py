@@ -25,7 +25,7 @@ def new_id() -> str:
 
 @pytest.fixture
 async def other(store: PostgresStore, url: str) -> AsyncIterator[PostgresStore]:
-    """A second process, as far as the database can tell."""
+    """Open a second store, which the database sees as another process."""
     opened = await PostgresStore.from_url(url).open()
     yield opened
     await opened.close()
@@ -176,7 +176,7 @@ async def test_a_freed_slot_goes_on_when_settles_race(store: PostgresStore, othe
 
 
 class opened:  # noqa: N801 - reads as a verb
-    """A store of its own connections for a while."""
+    """Open a store with separate connections during the block."""
 
     def __init__(self, url: str) -> None:
         self._store = PostgresStore.from_url(url)

@@ -1,4 +1,4 @@
-"""What a PostgreSQL says of its own state is an outage; what it says of a statement or a value is not."""
+"""A PostgreSQL error about the server's state is an outage; an error about a statement or value is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A claim is told of by its own script, so that nobody sees one without the other."""
+"""One script writes the claim and its callback, so nobody sees one without the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filters on Redis: the same jobs whether many are read by one command or, where the server refuses it, one by one."""
+"""Filters on Redis: equal jobs whether one command reads many or, if the server refuses, each is read singly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gateways and workers of others, which know the contract and nothing of ours."""
+"""Foreign gateways and workers, which know only the contract."""
 
 from __future__ import annotations
 

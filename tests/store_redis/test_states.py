@@ -1,4 +1,4 @@
-"""A Redis that is there and does not serve: full, a replica, without its replicas, busy, or closed to this user."""
+"""A reachable Redis that refuses service: full, a replica, without its replicas, busy, or closed to this user."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.store_driver import new_job
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RedisServer]:
-    """A server of our own: what is done to it would fail other tests."""
+    """Start a private server: its changed state would break other tests."""
     with RedisServer.start(settings={"enable-protected-configs": "yes", "save": ""}) as server:
         yield server
 
@@ -40,7 +40,7 @@ async def store(server: RedisServer) -> AsyncIterator[RedisStore]:
 
 
 class State(NamedTuple):
-    """How a server is brought into a state, and out of it."""
+    """A server state, with functions to enter and leave it."""
 
     begin: Callable[[Any], object]
     end: Callable[[Any], object]

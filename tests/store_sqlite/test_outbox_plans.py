@@ -1,4 +1,4 @@
-"""Finding out who has events waiting costs the same, however many wait for one of them."""
+"""Finding destinations with waiting events costs the same, however long one backlog is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def database(backlog: int) -> sqlite3.Connection:
 
 
 def steps_of(db: sqlite3.Connection, sql: str) -> int:
-    """How much SQLite does for it, in hundreds of its instructions."""
+    """Return the number of SQLite's instructions for a statement, in hundreds."""
     steps = 0
 
     def count() -> int:

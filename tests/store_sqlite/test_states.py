@@ -57,7 +57,7 @@ async def test_a_file_that_became_read_only_is_away(store: SqliteStore) -> None:
 
 
 async def test_a_full_disk_is_waited_for_by_a_program_that_starts(tmp_path: Path) -> None:
-    """The file is made, and SQLite's own files beside it are not."""
+    """The database file is created, but its -wal and -shm files are not."""
     with full_from(0), pytest.raises(StoreUnavailable) as excinfo:
         connect(Target(str(tmp_path / "x.db")))
     assert not isinstance(excinfo.value, StoreRefused), "a start waits for room"

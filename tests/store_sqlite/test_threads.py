@@ -1,4 +1,4 @@
-"""The threads that own the connections: what is asked while they end is answered, and nothing kills them."""
+"""The connections' threads: requests during shutdown get answers, and nothing kills the threads."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m tests.storm`: make a storm on each store, or check a history again: `… check FOLDER`.
+"""`python -m tests.storm`: run a storm on each store, or check an existing history: `… check FOLDER`.
 
 `--without "fence of settle"` makes it on a copy of the program that lacks this guard, and fails if nobody notices.
 """
@@ -77,7 +77,7 @@ def _plan(seed: int, store: str, options: argparse.Namespace, library: Path | No
 
 
 def _one(plan: Plan, folder: Path, library: Path | None, patience_s: float) -> dict[str, int]:
-    """Make one storm and check its history; a row of the table."""
+    """Make one storm and check its history; return a row of the table."""
     folder.mkdir(parents=True)
     os.environ[FOLDER] = str(folder)
     began_at = time.monotonic()
@@ -96,7 +96,7 @@ def _tell_line(store: str, line: str) -> None:
 
 
 def _tell_without(options: argparse.Namespace, arguments: list[str]) -> int:
-    """Make a storm without a guard on each store; 1 when one of them went unnoticed."""
+    """Run a storm without a guard, per store; return 1 if no rule noticed one."""
     names = {store: storm_without(options.without, store, arguments) for store in options.store or STORES}
     for store, noticed in names.items():
         print(f"{store} without {options.without!r}: {'noticed' if noticed else 'NOT NOTICED'}")

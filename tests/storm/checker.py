@@ -13,7 +13,7 @@ from tests.storm.history import History
 
 
 class Violation(NamedTuple):
-    """A promise that was not kept: which rule, and what happened."""
+    """A broken promise: the rule, and a description."""
 
     rule: str
     what: str
@@ -24,7 +24,7 @@ RULES: dict[str, Rule] = {}
 
 
 def rule(name: str) -> Callable[[Rule], Rule]:
-    """Enter a function into the rules under the name of what is promised."""
+    """Register a function as the rule of a promise."""
 
     def enter(function: Rule) -> Rule:
         RULES[name] = function

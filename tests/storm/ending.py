@@ -1,4 +1,4 @@
-"""The end of a storm: wait, by the state of the store, until all has ended; then write down what there is."""
+"""The final phase of a storm: wait until every job has ended, according to the store; then write the final state."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGE = 200
 
 
 async def settle_down(outstanding: Callable[[], Awaitable[int]], what: str, net_s: float = NET_S) -> bool:
-    """Wait until nothing is outstanding; False, and a note, when nothing has moved for long."""
+    """Wait until no work is outstanding; return False and write a note if nothing progressed for long."""
     least, moved_at = await outstanding(), time.monotonic()
     left = least
     while left:
@@ -45,7 +45,7 @@ async def open_jobs(store: Store) -> int:
 
 
 async def open_callbacks(store: Store) -> int:
-    """Return how many callbacks have not ended, up to some pages."""
+    """Return the number of open callbacks, up to some pages."""
     try:
         pending = await store.outbox_find(status=Delivery.PENDING, limit=5 * PAGE)
         return len(pending) + len(await store.outbox_find(status=Delivery.DELIVERING, limit=PAGE))

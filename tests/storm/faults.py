@@ -1,4 +1,4 @@
-"""What a fault of the plan does, and how it ends. Faults may overlap: each ends what it began and no more."""
+"""Executes and ends the plan's faults. Faults may overlap: each fault undoes only its own effect."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HEIR_S = 30.0  # for another worker to take over what a silent one held; then it
 
 
 class Weather:
-    """Makes faults on a stage. `counts` are those that were made, by kind."""
+    """Makes faults on a stage. `counts` holds executed faults by kind."""
 
     def __init__(self, stage: Stage, ledger: Ledger) -> None:
         self._stage = stage
@@ -39,7 +39,7 @@ class Weather:
         self.counts: Counter[str] = Counter()
 
     async def make(self, fault: Fault) -> None:
-        """Make one fault and wait until it is over."""
+        """Execute one fault and wait for its end."""
         acts = {
             "kill": self._kill, "freeze": self._freeze, "restart": self._restart, "clock": self._clock,
             "zombie": self._zombie, "heir": self._zombie,
@@ -69,7 +69,7 @@ class Weather:
         return True
 
     async def _seen(self, happens: Callable[[], object], within_s: float) -> bool:
-        """Wait until the history shows something; False when it does not in time."""
+        """Wait until the history shows something; return False after a timeout."""
         until = time.monotonic() + within_s
         while not happens():
             if time.monotonic() > until:
@@ -79,9 +79,11 @@ class Weather:
         return True
 
     async def _zombie(self, fault: Fault) -> bool:
-        """Silence a worker that holds jobs until another one runs one of them, then let it speak: it knows of nothing.
+        """Silence a worker that holds jobs until another one runs one of them, then let it speak.
 
-        The other one is killed at that moment if the fault is called `heir`: none but the zombie could keep its lease.
+        The worker notices nothing.
+
+        A fault `heir` kills the other worker at that moment: none but the zombie could keep its lease.
         """
         task, patience_s = ("vigil", HEIR_S) if fault.kind == "heir" else (None, self._stage.plan.held_s)
         if not await self._seen(lambda: self._holder(fault.target, task), patience_s):
@@ -120,9 +122,9 @@ class Weather:
         return True
 
     async def _disturb(self, fault: Fault) -> bool:
-        """Change a line for a while; the last of several faults on one line says when it is open again.
+        """Change a line for a while; the last of overlapping faults on a line reopens it.
 
-        A lost answer is over at once and takes no turn: else a hole that it falls into would never end.
+        A lost answer ends at once and blocks no line: else a hole that it falls into would never end.
         """
         if fault.kind == "lost":
             await asyncio.to_thread(self._lines.set, fault.target, "lost")
@@ -136,7 +138,7 @@ class Weather:
         return True
 
     async def _while_there(self, fault: Fault) -> bool:
-        """Fill the disk or deafen the receiver for a while."""
+        """Fill the disk or silence the receiver for a while."""
         begin, end = self._switches(fault)
         if fault.kind in self._busy:
             return False
@@ -154,7 +156,7 @@ class Weather:
         return deaf.touch, lambda: deaf.unlink(missing_ok=True)
 
     async def _restart(self, fault: Fault) -> bool:
-        """Kill -9 a server that is not ours, and start it again on the same files."""
+        """Kill a third-party server with SIGKILL and restart it on its files."""
         server = self._stage.servers.get(fault.target)
         if server is None or fault.target in self._busy:
             return False

@@ -1,8 +1,8 @@
-"""The history of a storm: facts as JSON lines, which every part of it writes and the checker reads.
+"""A storm's history: facts as JSON lines, which every part of it writes and the checker reads.
 
-`history.jsonl` is written while the storm goes on, by many processes at once: one write for each line, so that a line
-is whole also when its writer is killed after it. `end.jsonl` is what the store held at the end. `at` is the machine's
-monotonic clock in microseconds, which is one for all processes and which no fault steps.
+several processes append to `history.jsonl` during the storm: one write per line, so that a kill cannot split a line.
+`end.jsonl` is what the store held at the end. `at` is the machine's monotonic clock in microseconds, which is one for
+all processes and which no fault steps.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Fact = dict[str, Any]
 
 
 def now_us() -> int:
-    """Return the moment as the history has it."""
+    """Return the current time in the history's unit."""
     return time.monotonic_ns() // 1_000
 
 
@@ -84,27 +84,27 @@ class History:
 
     @cached_property
     def attempts(self) -> dict[str, list[Fact]]:
-        """The attempts of each job, by its id, in the order of claims."""
+        """Return each job's attempts by id, in claim order."""
         result = grouped(self._end_by_kind.get("attempt", []), "job_id")
         return {job_id: sorted(some, key=lambda one: one["claim_version"]) for job_id, some in result.items()}
 
     @cached_property
     def events(self) -> dict[str, list[Fact]]:
-        """The events of each job, as the store gives them."""
+        """Return each job's events in store order."""
         return grouped(self._end_by_kind.get("event", []), "job_id")
 
     @cached_property
     def callbacks(self) -> dict[str, list[Fact]]:
-        """The rows of the outbox of each job."""
+        """Return each job's outbox rows."""
         return grouped(self._end_by_kind.get("callback", []), "job_id")
 
     def last(self, kind: str) -> Fact:
-        """Return the last fact of a kind from the end; empty when there is none."""
+        """Return the last fact of a kind from the end; empty if absent."""
         return (self._end_by_kind.get(kind) or [{}])[-1]
 
     @cached_property
     def executions(self) -> dict[tuple[str, int], Fact]:
-        """For each claim that began to run: when it `began`, and when its function `returned` if it did."""
+        """For each claim that began to run: its `began` time, and its `returned` time if any."""
         by_name: dict[tuple[str, int], Fact] = {}
         for fact in self.of("began"):
             by_name.setdefault((fact["job"], fact["claim"]), {"began": fact["at"]})
@@ -130,7 +130,7 @@ class History:
 
 
 def grouped(facts: Iterable[Fact], name: str) -> dict[str, list[Fact]]:
-    """Return the facts by the value of one of their fields."""
+    """Group facts by a field's value."""
     results: dict[str, list[Fact]] = defaultdict(list)
     for fact in facts:
         results[fact[name]].append(fact)

@@ -1,4 +1,4 @@
-"""The ledger: who runs what, read from the history while it is written. Faults are timed by it, never the checker."""
+"""The ledger: the current owners of jobs, read from the growing history. Faults are timed by it, never the checker."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ class Ledger:
     def held_by(self, part: str, task: str | None = None) -> set[Claim]:
         """Return the long work that a part runs and nobody has taken over, of one task if it is named.
 
-        Who takes it over still runs it when the one that lost it speaks again.
+        A lost owner counts until its successor's claim is confirmed.
         """
         long = [run for run in self._running.values() if run["part"] == part and run.get("ms", 0) >= LONG_MS]
         runs = [run for run in long if task in (None, run["task"])]
         return {(run["job"], run["claim"]) for run in runs if self._newest[run["job"]]["claim"] == run["claim"]}
 
     def heir_of(self, claims: set[Claim]) -> str | None:
-        """Return the part that began one of these jobs anew and runs it still; None while there is none."""
+        """Return the part that began one of these jobs anew and runs it still; None before a takeover."""
         for job_id, claim in sorted(claims):
             newest = self._newest[job_id]
             if newest["claim"] > claim and (job_id, newest["claim"]) in self._running:

@@ -1,4 +1,4 @@
-"""What a storm does to the machine itself: a disk that fills up, and a clock that steps."""
+"""Storm faults of the machine: a full disk, and a stepping clock."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ PIECE = bytes(1 << 20)
 
 
 class Disk:
-    """Where workspaces (and SQLite's file) are. A small file system of its own where this account may mount one.
+    """Where workspaces (and SQLite's file) are. A small file system, mounted where this account may mount.
 
-    Elsewhere a file says that the disk is full, and `tests.storm.tasks` behaves as if it were.
+    Elsewhere a marker file makes `tests.storm.tasks` behave as on a full disk.
     """
 
     def __init__(self, folder: Path, *, mounts: bool) -> None:
@@ -61,7 +61,7 @@ def _mount(root: Path) -> bool:
 
 
 class Clock:
-    """The clock of the store: one file says by how much it is wrong. The machine's own is never stepped.
+    """The store's clock: a file holds its offset. The machine's own is never stepped.
 
     A server of the store runs under libfaketime. SQLite's clock is that of our processes: `stepped/sitecustomize.py`.
     """
@@ -79,7 +79,7 @@ class Clock:
 
     @property
     def of_servers(self) -> dict[str, str]:
-        """The environment in which a store's server is started whose clock this is; empty without a library."""
+        """Return the environment for a server under this clock; empty without a library."""
         if self._library is None:
             return {}
         variables = {

@@ -1,4 +1,4 @@
-"""What the producers ask for: the n-th order of a producer follows from the seed, so that one can be asked again."""
+"""The producers' orders: the seed determines a producer's n-th order, so it can be repeated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ LONG_SHARE = 0.35
 
 
 class Order(NamedTuple):
-    """One job to ask for. `expects`: how it may end. `fields`: the keywords of a NewJob beside its payload."""
+    """An order for one job.
+
+    `expects`: its permitted outcomes. `fields`: the keywords of a NewJob beside its payload.
+    """
 
     key: str
     task: str
@@ -32,7 +35,7 @@ class Order(NamedTuple):
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the history says of it."""
+        """Return the order's facts for the history."""
         return {"key": self.key, "task": self.task, "expects": list(self.expects), "act": self.act, **self.fields}
 
 
@@ -88,7 +91,7 @@ def python_orders(seed: int, n: int, hook: str, longest_ms: int = LONGEST_MS) ->
 
 
 def _family(chance: random.Random, key: str, ms: int) -> list[Order]:
-    """Return one or two parents, and a child that waits for them."""
+    """Return one or two parents and a dependent child."""
     well = chance.random() < 0.6
     runs = chance.random() < 0.5
     first = Order(f"{key} a", "keyed", {"mark": f"{key} a", "ms": ms})

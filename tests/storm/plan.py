@@ -1,7 +1,7 @@
-"""The plan of a storm: which faults come when. It is made from the seed alone, before anything runs.
+"""A storm's plan: which faults come when. The seed alone determines it, before the start.
 
-In a storm of some minutes `at` is a number of seconds; in the short one it is a number of functions that have returned,
-so that a slow machine meets the same faults at the same point of its work.
+In a storm of some minutes `at` is a number of seconds; a short storm counts finished functions instead of seconds, so
+that slow machines meet equal faults at equal progress.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ LAST_ACT = ("zombie", "zombie", "zombie", "zombie", "heir", "heir")
 
 
 class Fault(NamedTuple):
-    """One fault: from `at` on it lasts so many seconds. `size` is the delay of a slow line or the step of a clock."""
+    """One fault: it lasts some seconds, starting at `at`. `size` is the delay of a slow line or the step of a clock."""
 
     at: float
     kind: str
@@ -63,7 +63,7 @@ class Crew:
         return {**ids_of_kind, "people": ["http-producer", "python-producer", "watcher"]}
 
     def lines(self, store: str) -> dict[str, list[str]]:
-        """The names of the connections that can be cut, by what they lead to."""
+        """Return the names of connections that faults can cut, by target."""
         parts = self.parts
         users = [*parts["server"], *parts["worker"], "python-producer"]
         return {
@@ -75,10 +75,10 @@ class Crew:
 
 @dataclass(frozen=True)
 class Plan:
-    """A seed and what follows from it. `jobs` is how many each producer asks for; None: until the time is over.
+    """A seed and its derived plan. `jobs` limits each producer's orders; None: by default until the time is over.
 
-    The faults of `last_act` come one by one when all others are over, and no process is killed after them: what a
-    zombie keeps then is kept for ever.
+    Faults of `last_act` follow sequentially after all others, without later kills: what a zombie keeps then is kept for
+    ever.
     """
 
     seed: int
@@ -98,7 +98,7 @@ class Plan:
 
     @property
     def held_s(self) -> float:
-        """How long is waited for a worker to hold some work; one that does not is killed all the same."""
+        """How long is waited for a worker to hold some work; a longer one is killed anyway."""
         return 8.0 if self.unit == "seconds" else 1.0
 
     def told(self) -> dict[str, Any]:
@@ -157,14 +157,14 @@ def _moments(chance: random.Random, seconds: float) -> Iterator[float]:
 
 
 def _fault(chance: random.Random, at: float, card: Card, lines: dict[str, list[str]], crew: Crew) -> Fault:
-    """Return one fault of a kind; what it happens to, and how long, is by chance."""
+    """Return one fault of a kind; chance picks its target and duration."""
     kind, _ = card
     size = round(chance.choice((-1, 1)) * chance.uniform(1, 40), 1) if kind == "clock" else _size(kind)
     return Fault(at, kind, _target(chance, card, lines, crew), round(_lasts_s(chance, card), 1), size)
 
 
 def _lasts_s(chance: random.Random, card: Card) -> float:
-    """Return how long a fault lasts. Most silences outlive a lease of 3 s; that of a zombie ends with an event.
+    """Return how long a fault lasts. Most silences outlive a lease of 3 s; a zombie's duration ends with an event.
 
     A storage is away for longer than its client tries again by itself, and a full disk until somebody writes to it.
     """

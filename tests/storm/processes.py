@@ -1,4 +1,4 @@
-"""The processes of a storm: each is started, killed, frozen and started again under its name, and logs to a file."""
+"""Processes of a storm: each is started, killed, frozen and started again under its name, and logs to a file."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REST_S = 0.5
 
 @dataclass
 class Part:
-    """One process by name. `ends` is for those that may end by themselves: they are not started again."""
+    """One process by name. `ends` marks parts that end normally: these are not restarted."""
 
     name: str
     command: list[str]
@@ -35,7 +35,7 @@ class Part:
 
 
 class House:
-    """All processes of one storm. `with House(folder)`: none is left behind at the end."""
+    """Every process of one storm. `with House(folder)`: none is left behind at the end."""
 
     def __init__(self, folder: Path, variables: dict[str, str]) -> None:
         self.folder = folder
@@ -66,7 +66,7 @@ class House:
                 )
 
     def kill(self, name: str) -> bool:
-        """Kill -9 a part; False when it does not run."""
+        """Kill -9 a part; False if it is not running."""
         with self.lock:
             process = self.running.pop(name, None)
         if process is None:
@@ -76,7 +76,7 @@ class House:
         return True
 
     def send(self, name: str, number: signal.Signals) -> bool:
-        """Send a signal to a part; False when it does not run."""
+        """Send a signal to a part; False if it is not running."""
         with self.lock:
             process = self.running.get(name)
             if process is None or process.poll() is not None:
@@ -85,7 +85,7 @@ class House:
         return True
 
     def restart_dead(self) -> None:
-        """Start those again that ended by themselves, as a supervisor does: a server whose store is away may."""
+        """Restart parts that exited, as a supervisor would: a server whose store is away may."""
         with self.lock:
             dead = [(name, p.returncode) for name, p in self.running.items() if p.poll() is not None]
             for name, code in dead:
@@ -99,7 +99,7 @@ class House:
             self.start(name)
 
     def has_ended(self, name: str) -> bool:
-        """Return whether a part that ends by itself has done so."""
+        """Return whether a self-ending part has ended."""
         process = self.running.get(name)
         return process is not None and process.poll() == 0
 

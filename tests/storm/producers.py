@@ -1,6 +1,6 @@
 """Producers: `python -m tests.storm.producers http|python`. They ask until each job is acknowledged, whatever fails.
 
-What they have asked for and what was acknowledged is in the history; one that was killed goes on where it was.
+Requests and acknowledgements are in the history; a killed producer resumes there.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ AGAIN = (429, 502, 503, 504)
 
 
 class Settings:
-    """What the conductor has written for the people of a storm."""
+    """The conductor's settings for producers and watchers."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,7 +68,7 @@ class HttpProducer:
         self._settings, self._client, self._turn = settings, client, 0
 
     async def run(self) -> None:
-        """Ask for one job after the other."""
+        """Post jobs one by one."""
         async for n in self._settings.numbers("http"):
             for order in http_orders(self._settings.seed, n, self._settings.longest_ms):
                 note("asked", **order.facts, mark=order.key)
@@ -95,7 +95,7 @@ class HttpProducer:
         note("canceled", job=job_id, status=answer.status_code, state=known.get("state"))
 
     async def _surely(self, path: str, body: dict[str, Any], headers: dict[str, str]) -> httpx2.Response:
-        """Post until there is an answer that is no trouble of the moment."""
+        """Post, retrying transient errors, until a final answer."""
         while True:
             url = self._settings.urls[self._turn % len(self._settings.urls)]
             with contextlib.suppress(httpx2.TransportError):
@@ -113,7 +113,7 @@ class PythonProducer:
         self._settings, self._app = settings, app
 
     async def run(self) -> None:
-        """Ask for one batch after the other."""
+        """Enqueue batch by batch."""
         async for n in self._settings.numbers("python"):
             orders = python_orders(self._settings.seed, n, self._settings.hook, self._settings.longest_ms)
             for order in orders:
@@ -141,7 +141,9 @@ class PythonProducer:
 
     def _schedule(self, order: Order) -> Any:
         async def put() -> None:
-            """Put a schedule whose slot has come already: every housekeeper tries to fire it. The next is in a year.
+            """Put a schedule whose slot has come already: every housekeeper tries to fire it.
+
+            The next run is a year away.
 
             One of each hour fired once more in a storm that saw a full hour, after the wait for the last job.
             """
@@ -154,7 +156,7 @@ class PythonProducer:
         return put
 
     async def _surely(self, ask: Any) -> Any:
-        """Ask until the store answers; what is neither an answer nor an outage is a surprise."""
+        """Ask until the store answers; an error other than an outage is unexpected."""
         while True:
             try:
                 return await ask()
@@ -172,7 +174,7 @@ def yearly(slot_ms: int) -> str:
 
 
 async def main(which: str) -> None:
-    """Produce until the orders or the time are over."""
+    """Produce until orders or time run out."""
     settings = Settings(Path(os.environ[FOLDER]))
     if which == "python":
         async with app:

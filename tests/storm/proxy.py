@@ -17,7 +17,7 @@ Mode = Literal["open", "cut", "hole", "slow", "lost"]
 class Line:
     """One listening port that leads to a target. A cut line refuses and resets, a hole carries nothing.
 
-    `lost` is about what is open now: each connection carries one more request and is reset instead of its answer.
+    `lost` counts open connections; each connection carries one more request and is reset instead of its answer.
     """
 
     def __init__(self, target: tuple[str, int]) -> None:
@@ -131,7 +131,7 @@ class Lines:
         return line.port
 
     def set(self, name: str, mode: Mode, delay_s: float = 0.0) -> None:
-        """Change a line, or with `all>PLACE` all that lead there."""
+        """Change a line, or all lines to a place with `all>PLACE`."""
         chosen = [name] if name in self.lines else [known for known in self.lines if known.endswith(name[3:])]
 
         async def change() -> None:
@@ -142,5 +142,5 @@ class Lines:
 
     @property
     def resets(self) -> int:
-        """How many connections were reset."""
+        """Return the number of reset connections."""
         return sum(line.resets for line in self.lines.values())

@@ -1,7 +1,7 @@
-"""The receiver of webhooks: `python -m tests.storm.receivers PORT`. It notes each request and whether it is verified.
+"""The receiver of webhooks: `python -m tests.storm.receivers PORT`. It records each request and its signature check.
 
-While the file `deaf` is there it answers 503. Else it answers 503 to one in ten, by the number of the request, and
-takes another one in ten without an answer, so that it comes again. After the stop it answers all of them well.
+It answers 503 while the file `deaf` exists. Otherwise one request in ten gets 503, by number, and another one in ten
+gets no answer, which causes a retry. After `stop` every request gets 200.
 """
 
 from __future__ import annotations

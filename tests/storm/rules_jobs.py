@@ -17,7 +17,7 @@ OWN_FAULT = frozenset({"retried", "failed", "dead_lettered"})
 
 @rule("G1 an acknowledged job is never lost")
 def acknowledged(history: History) -> Iterator[str]:
-    """Every acknowledged job is there, has ended, and has ended as it may."""
+    """Every acknowledged job exists, has ended, and has a permitted outcome."""
     for job_id, request in history.made.items():
         job = history.jobs.get(job_id)
         if job is None:
@@ -39,7 +39,7 @@ def ended(history: History) -> Iterator[str]:
 
 @rule("G2 exactly one committed outcome")
 def one_outcome(history: History) -> Iterator[str]:
-    """One last event, one attempt that succeeded, by the last claim of all, and the result is that of this attempt."""
+    """Each job has one end event, one successful attempt under its last claim, and that attempt's result."""
     for job_id, job in history.jobs.items():
         last = [event["type"] for event in history.events.get(job_id, []) if event["type"] in LAST]
         if last != [ENDS.get(job["status"], "")]:
@@ -121,7 +121,7 @@ def asked_once(history: History) -> Iterator[str]:
 
 @rule("a canceled job stays canceled")
 def canceled(history: History) -> Iterator[str]:
-    """A job that was told as canceled, is."""
+    """A job reported as canceled has this status."""
     for fact in history.of("canceled"):
         job = history.jobs.get(fact["job"])
         if fact["state"] == "canceled" and job is not None and job["status"] != "canceled":
@@ -130,7 +130,7 @@ def canceled(history: History) -> Iterator[str]:
 
 @rule("follow-ups come with the success")
 def follow_ups(history: History) -> Iterator[str]:
-    """Each success of a tenth `count` has one follow-up, and no other end has one."""
+    """Each successful tenth `count` job has one follow-up; other outcomes have none."""
     marks = Counter(_mark(job) for job in history.jobs.values() if job["kind"] == "follow")
     for job_id, job in history.jobs.items():
         if job["kind"] != "count":
@@ -142,7 +142,7 @@ def follow_ups(history: History) -> Iterator[str]:
 
 @rule("a step that is done is not done again")
 def steps(history: History) -> Iterator[str]:
-    """No claim does a step that an earlier one has kept. Its checkpoint may be there twice, if an answer was lost."""
+    """No claim repeats a step stored by an earlier claim. A lost answer may duplicate its checkpoint."""
     claims: dict[str, set[int]] = {}
     for fact in history.of("stepped"):
         claims.setdefault(fact["job"], set()).add(fact["claim"])

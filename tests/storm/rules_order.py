@@ -1,7 +1,7 @@
 """Rules about jobs beside one another: limits, unique keys, schedules and dependencies.
 
-What overlaps is judged by the machine's monotonic clock, at moments when a job surely held its key: the store's own
-times would not do while its clock steps.
+What overlaps is judged by the machine's monotonic clock, at moments when a job surely held its key: the store's clock
+is unusable, because it steps.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Span = tuple[int, int, str]
 def limits(history: History) -> Iterator[str]:
     """Of attempts that kept their claim to the end no more overlap than the limit of their key allows.
 
-    One whose lease was lost may go on for a while as a zombie; it is not counted.
+    A job with a lost lease may continue as a zombie; zombies are excluded.
     """
     limited_jobs = {job_id: body for job_id, body in history.made.items() if body.get("concurrency_key")}
     by_key = grouped([{"job": job_id, **body} for job_id, body in limited_jobs.items()], "concurrency_key")
@@ -41,7 +41,7 @@ def _held(history: History, job_id: str) -> Iterator[Span]:
 
 
 def _most_at_once(spans: list[Span]) -> tuple[int, int]:
-    """Return how many spans overlap at most, and where."""
+    """Return the maximum number of overlapping spans, and its time."""
     moments = sorted([(end, -1) for _, end, _ in spans] + [(begin, 1) for begin, _, _ in spans])
     depths = list(itertools.accumulate(step for _, step in moments))
     most = max(depths, default=0)
@@ -50,7 +50,7 @@ def _most_at_once(spans: list[Span]) -> tuple[int, int]:
 
 @rule("S4 one active job per unique key")
 def unique(history: History) -> Iterator[str]:
-    """Of two jobs with one unique key, one was over before the other was acknowledged or ran."""
+    """Of two jobs with one unique key, the first ended before the second was acknowledged or ran."""
     created_jobs = {fact["job"]: fact["at"] for fact in history.of("acknowledged") if fact["created"]}
     keyed_jobs = [{"job": job_id, **request} for job_id, request in history.made.items() if request.get("unique_key")]
     for key, jobs in grouped(keyed_jobs, "unique_key").items():
@@ -89,7 +89,7 @@ def slots(history: History) -> Iterator[str]:
 
 @rule("S5 dependencies block until they are met")
 def dependencies(history: History) -> Iterator[str]:
-    """A job that waits for others begins after their work, and never when it was to be canceled."""
+    """A dependent job starts after its parents' work, and never when it should be canceled."""
     firsts: dict[str, int] = {}
     for (job_id, _), run in history.executions.items():
         if "began" in run:

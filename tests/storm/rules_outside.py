@@ -1,4 +1,4 @@
-"""Rules about what others saw and what was left: callbacks, watchers, surprises, workspaces, processes, secrets."""
+"""Rules about outside observers and leftovers: callbacks, watchers, surprises, workspaces, processes, secrets."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TERMINAL = frozenset({"succeeded", "dead_letter"})
 
 @rule("G4 callbacks are those of the outcome")
 def callbacks_of_the_outcome(history: History) -> Iterator[str]:
-    """Every attempt is told as it ended, and one callback at most tells of an end."""
+    """Every attempt's end is reported, and at most one callback reports a job's end."""
     for job_id, job in history.jobs.items():
         if job["contract"] != "euterpe":
             continue
@@ -64,7 +64,7 @@ def _wrong(event_id: str, facts: list[Fact], row: Fact | None) -> Iterator[str]:
 
 @rule("watchers see every event once, in order")
 def watchers(history: History) -> Iterator[str]:
-    """What a watcher saw over all its connections is what the store has."""
+    """A watcher's events over all connections equal the store's."""
     for fact in history.of("watched"):
         events = [[event["seq"], event["type"]] for event in history.events.get(fact["job"], [])]
         if [list(one) for one in fact["seen"]] != events:
@@ -83,7 +83,7 @@ def surprises(history: History) -> Iterator[str]:
 
 @rule("nothing is left behind")
 def left(history: History) -> Iterator[str]:
-    """No workspace, no process, and no secret in a log."""
+    """No workspace or process is left, and no log contains a secret."""
     result = history.last("left")
     yield from (f"the workspace {name} was left behind" for name in result.get("workspaces", []))
     yield from (f"process {pid} was left behind" for pid in result.get("processes", []))

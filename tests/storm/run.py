@@ -29,7 +29,7 @@ Tell = Callable[[str], None]
 
 
 class Conductor:
-    """One storm on its stage."""
+    """Runs one storm on its stage."""
 
     def __init__(self, made: Stage, store: Store, tell: Tell, patience_s: float) -> None:
         self._ledger = Ledger(made.folder / "history.jsonl")
@@ -70,11 +70,10 @@ class Conductor:
                 await self.weather.make(fault)
 
     async def _reach(self, at: float) -> bool:
-        """Wait for a moment of the plan: of time, or of work; False when it will not come.
+        """Wait for a moment of the plan: a time, or an amount of work; False if unreachable.
 
-        In a storm of some minutes a fault also waits until some work was done since the last one: a slow machine has
-        fewer faults, not processes that are killed before they have begun. When all work was asked for, no amount of it
-        is waited for.
+        A long storm's fault also requires some work since the previous fault: a slow machine has fewer faults, not
+        processes that are killed before they have begun. This condition ends when every order has been placed.
         """
         if self._plan.unit == "seconds":
             await self._sleep_until(at)
@@ -92,7 +91,7 @@ class Conductor:
         await asyncio.sleep(max(0.0, self._began_at + at - time.monotonic()))
 
     async def _keep(self) -> None:
-        """Restart what ended by itself, hold the producers back, and tell how it goes."""
+        """Restart exited parts, limit the producers' lead, and print progress."""
         next_line, untold = time.monotonic(), 0
         while True:
             self._house.restart_dead()
@@ -136,7 +135,7 @@ class Conductor:
         return sum(not self._house.has_ended(name) for name in PRODUCERS)
 
     async def _watching(self) -> int:
-        """Return a number that falls with each job that was watched to its end, and is 0 when all were."""
+        """Return the number of jobs still being watched."""
         self._ledger.read()
         return 0 if self._house.has_ended("watcher") else MANY - self._ledger.watched
 
@@ -178,9 +177,9 @@ async def storm(
     library: Path | None = None,
     patience_s: float = NET_S,
 ) -> dict[str, int]:
-    """Make one storm and leave its history in a folder; how many faults of each kind there were.
+    """Run one storm and write its history into a folder; return the number of faults by kind.
 
-    A wait at the end is given up when nothing has moved for `patience_s`.
+    The final wait gives up after `patience_s` without progress.
     """
     with stage(plan, folder, s3=s3, library=library) as storm_stage:
         append(

@@ -1,7 +1,7 @@
 """`callsheet serve` with leases that are short: `python -m tests.storm.serve --port …`.
 
 A remote worker's lease of 30 s and a delivery's of 60 s would make each kill cost as much, and a callback that was
-refused often would be waited for longer than a storm lasts: pauses are 10 s at most. Nothing else differs.
+refused often would be waited for longer than a storm lasts: pauses last 10 s at most. Nothing else differs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The stage of a storm: real servers, lines to them, and the processes, all on loopback and all gone at the end."""
+"""A storm's stage: real servers, lines to them, and the processes, all on loopback and all gone at the end."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LEASE = "3s"
 
 
 class Server(NamedTuple):
-    """A server that is not ours: how it is killed and started again."""
+    """A third-party server: functions that kill and restart it."""
 
     crash: Callable[[], None]
     start_again: Callable[[], None]
@@ -59,7 +59,7 @@ class Stage:
         self.hook_port = free_port()
 
     def url_of(self, part: str) -> str:
-        """Return the store's URL for a part, by the line that leads there from it."""
+        """Return the store's URL for a part, through the part's line."""
         if self.plan.store == "sqlite":
             return self.url
         place = urlsplit(self.url)
@@ -67,7 +67,7 @@ class Stage:
         return place._replace(netloc=place.netloc.replace(f":{place.port}", f":{port}")).geturl()
 
     async def prepare(self) -> None:
-        """Make the schema, a key and the secret of the webhooks; tell the people of them."""
+        """Create the schema, a key and the webhook secret; write settings for producers and watchers."""
         engine = Engine.from_url(self.url)
         await engine.store.migrate()
         async with engine:
@@ -118,7 +118,7 @@ class Stage:
         return Part(name, [*command, *options, *place], variables)
 
     def remote(self, name: str, port: int) -> Part:
-        """Return a worker that has nothing but HTTP."""
+        """Return a worker that speaks only HTTP."""
         line = self.lines.open(f"{name}>server", "127.0.0.1", port)
         options = ["--url", f"http://127.0.0.1:{line}", "--concurrency", "3", "--claim-wait", "2s", "--drain", "10s"]
         place = ["--workspaces", str(self.disk.root / "work-remote"), "--queues", "default", "--grace", "3s"]
@@ -141,7 +141,7 @@ class Stage:
         }
 
     def start_store(self, stack: contextlib.ExitStack) -> None:
-        """Start the store's server, if it has one, under the clock of the storm."""
+        """Start the store's server, if any, under the storm's clock."""
         with _environment(self.clock.of_servers):
             match self.plan.store:
                 case "postgres":
@@ -157,7 +157,7 @@ class Stage:
                     self.url = f"sqlite:///{self.disk.root / 'jobs.db'}"
 
     def start_s3(self, stack: contextlib.ExitStack, shared: S3Server | None) -> None:
-        """Start a storage, or use the one of the tests, and open the line to it."""
+        """Start S3, or use the tests' own, and open its line."""
         s3 = shared or stack.enter_context(S3Server.start())
         if shared is None:
             self.servers["s3"] = Server(s3._own.kill, s3.start_again)
@@ -167,7 +167,7 @@ class Stage:
 
 @contextlib.contextmanager
 def stage(plan: Plan, folder: Path, *, s3: S3Server | None = None, library: Path | None = None) -> Iterator[Stage]:
-    """Make the stage of a plan. `s3` is a storage that is not to be killed, `library` libfaketime."""
+    """Build the stage of a plan. `s3` is a storage that is not to be killed, `library` libfaketime."""
     storm_stage = Stage(plan, folder)
     clock = Path(tempfile.mkdtemp(prefix="callsheet-storm-", dir=binaries.shared_directory()))
     clock.chmod(0o755)

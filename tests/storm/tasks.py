@@ -1,7 +1,7 @@
-"""The app of a storm: tasks that say in the history what they do. Workers get it as `tests.storm.tasks:app`.
+"""A storm's app: tasks that write their actions to the history. Workers get it as `tests.storm.tasks:app`.
 
-Each function notes when it began, when it returned and what it raised on purpose; its result names the claim that it
-ran under. STORM_DISK names a file: while it is there, this machine's disk is full (see `no_room`).
+Each function records its start, its return, and its deliberate errors; its result names the claim that it ran under.
+STORM_DISK names a file: while it is there, this machine's disk is full (see `no_room`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ FULL = Path(os.environ.get("STORM_DISK") or "/nowhere/at/all")
 
 
 def no_room(folder: Path) -> disk.Usage | None:
-    """Return the usage of a folder's disk, which has no room while the storm says so."""
+    """Return a folder's disk usage, with no free space while the storm says so."""
     return disk.Usage(1 << 30, 0) if FULL.exists() else disk.usage_of(folder)
 
 
@@ -54,7 +54,7 @@ def noted(ctx: Context, **facts: Any) -> Iterator[dict[str, Any]]:
 
 
 def raise_as_asked(ctx: Context, fails: int) -> None:
-    """Raise while fewer than so many attempts have been made."""
+    """Raise an error in the first `count` attempts."""
     if ctx.attempt <= fails:
         note("raised", job=ctx.job_id, claim=ctx.job.claim_version)
         raise RuntimeError(f"attempt {ctx.attempt} fails, as it was asked to")
@@ -93,7 +93,7 @@ async def follow(ctx: Context, mark: str) -> dict[str, Any]:
 
 @app.task(retry=PATIENT)
 async def keyed(ctx: Context, mark: str, ms: int = 0) -> dict[str, Any]:
-    """Hold a key for a while: a unique one or one with a limit."""
+    """Hold a key for a while: a unique key or a limited key."""
     with noted(ctx, ms=ms) as run:
         await asyncio.sleep(ms / 1000)
     return {"claim": run["claim"]}
@@ -101,7 +101,7 @@ async def keyed(ctx: Context, mark: str, ms: int = 0) -> dict[str, Any]:
 
 @app.task(retry=PATIENT)
 async def vigil(ctx: Context, mark: str, ms: int = 0) -> dict[str, Any]:
-    """Wait, and return only while no later claim has begun: what was taken over is for the worker to stop."""
+    """Wait, and return only while no later claim has begun: the worker must stop lost jobs."""
     claims = Path(os.environ[FOLDER], "vigils", ctx.job_id)
     claims.mkdir(parents=True, exist_ok=True)
     with noted(ctx, ms=ms) as run:
@@ -142,7 +142,7 @@ async def tick(ctx: Context, mark: str) -> dict[str, Any]:
 async def film(
     ctx: Context, *, mark: str, status_webhook_url: str, metadata: dict[str, Any], ms: int = 0, fails: int = 0
 ) -> dict[str, Any]:
-    """Pass the stages of contract 000 with an object of our own storage, so that callbacks tell of each."""
+    """Run contract 000's stages with an object from our storage, so that callbacks report each stage."""
     with noted(ctx, ms=ms) as run:
         await ctx.stage("fetching")
         await asyncio.sleep(ms / 2000)

@@ -1,4 +1,4 @@
-"""The ledger says who holds what, and who took it over."""
+"""The ledger knows current owners and their successors."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ KINDS = {"kill", "freeze", "zombie", "heir", "cut", "lost", "hole", "slow", "res
 
 
 def targets(plan: Plan) -> set[str]:
-    """Return all that a fault of this plan can happen to."""
+    """Return every possible target of a fault in this plan."""
     names = {name for some in plan.crew.parts.values() for name in some}
     lines = {name for some in plan.crew.lines(plan.store).values() for name in some}
     return names | lines | {"all>store", "store", "s3", "workers", "receiver"}

@@ -1,4 +1,4 @@
-"""A line that loses answers carries the request: what was asked is done, and who asked does not know."""
+"""A line that loses answers carries the request: the work is done, but the caller does not know."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def test_a_lost_answer_is_a_reset_after_the_request_was_heard() -> None:
 
 
 async def test_a_server_that_resets_is_told_to_who_waits_for_it() -> None:
-    """Else a client waited for its own patience, a minute, for the answer of a store that had been killed."""
+    """Otherwise a client waited its full patience, a minute, for a killed store's answer."""
 
     async def reset(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readline()
@@ -68,7 +68,7 @@ async def test_a_server_that_resets_is_told_to_who_waits_for_it() -> None:
 async def test_an_answer_that_is_lost_in_a_hole_leaves_the_end_to_the_hole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else the line was closed for ever: two storms of half an hour had nothing to do after nine minutes."""
+    """Else the line was closed for ever: two half-hour storms were idle after nine minutes."""
     monkeypatch.setenv(FOLDER, str(tmp_path))
     with Lines() as lines:
         lines.open("a>b", "127.0.0.1", 9)

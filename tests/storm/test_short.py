@@ -1,4 +1,4 @@
-"""A short storm on each store, with a fixed seed: the same work and the same faults on any machine."""
+"""A short storm on each store, with a fixed seed: equal work and equal faults on any machine."""
 
 from __future__ import annotations
 

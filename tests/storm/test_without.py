@@ -1,4 +1,4 @@
-"""A guard can be taken out of a copy of the program, and the copy is what a storm would run."""
+"""A copy of the program without a guard is what the storm runs."""
 
 from __future__ import annotations
 

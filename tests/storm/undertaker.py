@@ -1,6 +1,6 @@
 """Ends what a storm has started when its conductor is gone, even by SIGKILL: `python -m tests.storm.undertaker FOLDER`.
 
-It is fed by a pipe, whose end means that the conductor is done or dead.
+A pipe's end signals that the conductor ended or died.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def end(folder: Path) -> None:
 
 
 def main(folder: Path) -> None:
-    """Wait for the end of the conductor, then clean up."""
+    """Wait for the conductor's end, then clean up."""
     sys.stdin.buffer.read()
     end(folder)
     disk = folder / "disk"

@@ -34,7 +34,7 @@ class Watcher:
         self._turns = itertools.count()
 
     async def run(self) -> None:
-        """Follow until the stop, and then until all that was begun has ended."""
+        """Follow until the stop, and then until every started job has ended."""
         path, offset = self._settings.folder / "history.jsonl", 0
         watched_jobs: set[str] = set()
         async with asyncio.TaskGroup() as group:
@@ -58,7 +58,7 @@ class Watcher:
         note("watched", job=job_id, by="hand" if by_hand else "client", seen=seen)
 
     async def _by_hand(self, job_id: str) -> Seen:
-        """Return all events of a job, over as many connections as it takes."""
+        """Return a job's events, over several connections if necessary."""
         seen: Seen = []
         last_id = ""
         while not seen or seen[-1][1] not in LAST:
@@ -80,7 +80,7 @@ class Watcher:
         return f"{urls[next(self._turns) % len(urls)]}/v1/jobs/{job_id}/events"
 
     async def _by_client(self, job_id: str) -> Seen:
-        """Return all events as the library's client gives them; it gives up in time, and is asked again."""
+        """Return all events as the library's client gives them; its timeout leads to a new attempt."""
         seen: Seen = []
         last_id: str | None = None
         while not seen or seen[-1][1] not in LAST:

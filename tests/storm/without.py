@@ -1,4 +1,4 @@
-"""Storms on a program without one of its guards: a storm that does not notice is too mild.
+"""Storms on a program without one guard: a storm that misses this is too mild.
 
 `python -m tests.storm --without "fence of settle" --store redis --minutes 3 --seed 7` lays a copy of the program as the
 mutation proof does, takes the guard out and makes the storm there. It fails when no rule was broken.
@@ -34,13 +34,13 @@ GUARDS: dict[str, tuple[str, ...]] = {  # by names of the mutation proof, where 
 
 
 def guards_of(name: str, store: str) -> list[Guard]:
-    """Return what is to be removed for a guard of a storm; nothing where it cannot be removed from this store alone."""
+    """Return the guards to remove for a storm; empty if the guard cannot be removed for this store alone."""
     own = [guard for guard in STORM if guard.store in (store, "kernel") and guard.name == name]
     return own or [guard for guard in (*KNOWN[store], *OUTAGES) if guard.name in GUARDS[name]]
 
 
 def storm_without(name: str, store: str, arguments: Sequence[str]) -> bool:
-    """Make a storm on a copy without a guard; whether a rule was broken."""
+    """Run a storm on a copy without a guard; return whether a rule was broken."""
     guards = guards_of(name, store)
     if not guards:
         raise SystemExit(f"{store} has no text that could be removed for {name!r}")

@@ -26,7 +26,7 @@ async def app() -> AsyncIterator[Callsheet]:
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No caller is cut off because the machine is busy."""
+    """Raise timeouts, so that a busy machine cuts off no caller."""
     monkeypatch.setattr(health_module, "REQUEST_S", 60.0)
 
 

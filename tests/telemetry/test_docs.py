@@ -17,7 +17,7 @@ SUFFIX = {"s": "_seconds"}
 
 
 def created() -> dict[str, str]:
-    """The metrics in the source, each with its name in Prometheus."""
+    """Return the metrics created in the source, with their Prometheus names."""
     by_name = {}
     for path in (ROOT / "src").rglob("*.py"):
         for kind, gauge, name, unit in CREATED.findall(path.read_text("utf-8")):

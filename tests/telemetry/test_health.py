@@ -123,7 +123,10 @@ async def test_a_slow_caller_is_cut_off(app_with_task: Callsheet, monkeypatch: p
 async def test_a_caller_is_not_cut_off_for_our_own_slowness(
     app_with_task: Callsheet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A scrape of very many series takes longer than a caller may take to ask for it: all its limits are over then."""
+    """A scrape of very many series takes longer than a caller may take to ask for it.
+
+    Every limit has expired by then.
+    """
     loop, limits, limit_of = asyncio.get_running_loop(), list[asyncio.Timeout](), asyncio.timeout
 
     def noting(delay_s: float | None) -> asyncio.Timeout:

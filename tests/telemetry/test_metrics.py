@@ -117,7 +117,10 @@ async def test_ends_retries_and_dead_letters_are_counted(app: Callsheet) -> None
 
 
 async def test_attempts_are_timed_by_task_and_outcome(app: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By an instrument of its own: the SDK keeps 2,000 sets of labels of one, and other tests may have filled it."""
+    """A separate instrument per test.
+
+    The SDK keeps at most 2,000 label sets per instrument, and other tests may have filled it.
+    """
     alone = telemetry._meter.create_histogram("callsheet.attempt.duration.alone", "s")
     monkeypatch.setattr(telemetry, "_attempts", alone)
 
@@ -258,7 +261,7 @@ def name(worker: Any) -> str:
 
 
 def grown(before: Samples, after: Samples, metric: str, label: str) -> dict[str, float]:
-    """By how much each series of a counter has grown, those that have."""
+    """Return the growth of each series of a counter, without zeros."""
     by_name: dict[str, float] = {}
     for (found_metric, labels), count in after.items():
         by = count - before.get((found_metric, labels), 0.0)

@@ -1,4 +1,4 @@
-"""A deliverer's numbers: attempts by their end, how long they took, what it holds, how late it is, whom it spares."""
+"""A deliverer's numbers: attempts by outcome, durations, backlog, lag, and paused destinations."""
 
 from __future__ import annotations
 

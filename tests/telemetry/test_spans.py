@@ -1,4 +1,4 @@
-"""Each test is a process of its own: OpenTelemetry's providers are set once in a process and for good."""
+"""Each test runs in a separate process: OpenTelemetry's providers are set once in a process and for good."""
 
 from __future__ import annotations
 

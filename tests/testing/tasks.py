@@ -1,4 +1,4 @@
-"""An app for the tests of the harness, and a notebook of what its tasks did."""
+"""An app for tests of the harness, and a log of its tasks' actions."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class Stream(NamedTuple):
         return [fields.get("enqueue_id", "") for _, fields in self.entries(queue)]
 
     def pending(self, queue: str = "default") -> dict[str, str]:
-        """Message ids with the consumers that have them."""
+        """Return message ids with their consumers."""
         if not self.redis.exists(self.key(queue)):
             return {}
         result = self.redis.xpending_range(self.key(queue), "workers", "-", "+", 10_000)
@@ -55,7 +55,7 @@ class Stream(NamedTuple):
 
 
 class Rig(NamedTuple):
-    """An engine with a transport."""
+    """An engine with a transport, for tests."""
 
     engine: Engine
     transport: Transport
@@ -103,7 +103,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 @functools.cache
 def _database() -> str:
-    """One for all tests: to empty it is faster than to make another."""
+    """One shared database: emptying is faster than creating."""
     return stores.fresh_url("postgres")
 
 
@@ -126,7 +126,7 @@ def patient(url: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _messages_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A claim's message is told when it is there, and not for want of a quarter of a second."""
+    """Wait for a claim's message without a time limit of 0.25 s."""
     monkeypatch.setattr(transport_module, "TAKE_S", 60.0)
 
 

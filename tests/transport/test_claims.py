@@ -85,7 +85,7 @@ async def test_a_claim_that_is_told_after_the_end_of_its_job_makes_no_message(
 
 @pytest.fixture
 def frozen() -> Iterator[RedisServer]:
-    """A server that a test can stop in its tracks; it answers again at the end."""
+    """Start a server that a test can suspend; it resumes at the end."""
     with RedisServer.start(settings={"appendonly": "no"}) as server:
         yield server
         os.kill(server.pid, signal.SIGCONT)
@@ -94,7 +94,7 @@ def frozen() -> Iterator[RedisServer]:
 async def test_a_redis_that_hangs_delays_neither_commits_nor_claims(
     frozen: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An answer of this server is waited for an hour."""
+    """This server's answers have a timeout of one hour."""
     url = f"{frozen.url()}?socket_timeout=3600"
     async with rigged(stores.fresh_url("sqlite"), url, NEVER) as rig:
         await rig.add()

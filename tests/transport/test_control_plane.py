@@ -1,4 +1,4 @@
-"""Contract 003 with its transport, through a real server: the message that a worker is given is a real one."""
+"""Contract 003 with its transport, through a real server: a worker receives a real message."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a message is published, what is in it, and when it is acknowledged away."""
+"""Publication, content and acknowledgement of messages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ async def test_a_callers_transaction_publishes_nothing_until_it_commits(
         async def resize() -> None: ...
 
         async def enqueue(*, commit: bool) -> int:
-            """How many messages there are before the end."""
+            """Return the number of messages before the end."""
             if url.startswith("sqlite"):
                 with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
                     app.within(db).enqueue(resize)

@@ -39,7 +39,7 @@ async def restarted(server: RedisServer) -> None:
 async def test_in_mid_run_it_loses_no_job_and_doubles_none(
     kind: str, trouble: Trouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the store's own hints: what the messages do not tell is found by polling."""
+    """Without the store's hints: polling finds jobs without messages."""
     url, ran = stores.fresh_url(kind), list[int]()
     with RedisServer.start(settings={"appendonly": "no"}) as server:
         app = Callsheet(url, redis_url=server.url())

@@ -19,7 +19,7 @@ from tests.transport.conftest import Rig, Stream, rigged, silence
 
 
 async def hint_of(rig: Rig, queue: str) -> Hint:
-    """Of the engine's hints: those of its store are silenced, or they would be merged with it."""
+    """Of the engine's hints: the store's hints are disabled, as both would merge."""
     rig.engine.store.hints = silence  # type: ignore[method-assign]
     async for hint in rig.engine.hints():
         if queue in hint.queues:

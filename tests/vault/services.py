@@ -1,7 +1,7 @@
 """Stand-ins for AWS KMS and Vault's transit engine: small servers that check signature and token, and really encrypt.
 
-They are not the services. They hold the adapters to the parts of the published interfaces that they use: the signature
-is computed here by a second hand, from the request as it came over the wire.
+These are imitations of the services. They hold the adapters to the parts of the published interfaces that they use: an
+independent implementation computes the signature from the received request.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 class Service:
@@ -141,7 +141,7 @@ class Kms(Service):
         return 200, {"KeyId": arn, "Plaintext": base64.b64encode(plain).decode()}
 
     def _signature_fault(self, method: str, path: str, headers: Any, body: bytes) -> str:
-        """What is wrong with the signature: computed from the request as it came."""
+        """Return the signature's fault: computed from the request as it came."""
         algorithm, _, rest = headers.get("authorization", "").partition(" ")
         parts = dict(part.split("=", 1) for part in rest.split(", ")) if rest else {}
         at = headers.get("x-amz-date", "")

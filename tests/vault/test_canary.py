@@ -37,7 +37,7 @@ log = logging.getLogger("canary")
 
 
 def writings(word: str) -> Iterator[bytes]:
-    """The word in every form in which it could have slipped out."""
+    """Return the canary word in every encoding."""
     raw = word.encode()
     yield from (raw, raw.hex().encode(), raw.hex().upper().encode())
     yield from (json.dumps(word)[1:-1].encode(), urllib.parse.quote(word, safe="").encode())
@@ -54,7 +54,7 @@ def found(word: str, places: dict[str, bytes]) -> list[str]:
 
 
 async def dump(store: Store) -> bytes:
-    """All that a store holds."""
+    """Return a dump of the whole store."""
     match store:
         case SqliteStore():
             text = await store._writer.run(lambda db: "\n".join(db.iterdump()))
@@ -204,7 +204,7 @@ async def test_a_secret_is_nowhere_but_in_memory(engine: Engine, vault: Vault) -
 
 @pytest.mark.parametrize("command", ["status", "rewrap"])
 async def test_keys_are_in_no_output_of_the_command_line(command: str, tmp_path: Path) -> None:
-    """Nor in its arguments: they come by file or variable."""
+    """Its arguments are clean as well: they come by file or variable."""
     key = base64.b64encode(secrets.token_bytes(32)).decode()
     process = await asyncio.create_subprocess_exec(
         sys.executable,

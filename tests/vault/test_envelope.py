@@ -27,7 +27,7 @@ TEXTS = ("storage_creds_encrypted", "storage_creds_dek_wrapped")
 
 
 class Sealed:
-    """A vault without a store, and credentials that it has sealed."""
+    """A vault without a store, with sealed credentials."""
 
     def __init__(self) -> None:
         self.vault = Vault(None, LocalKeyring(first_keys()))  # type: ignore[arg-type] # wraps are counted in a store
@@ -75,7 +75,7 @@ async def test_every_flipped_bit_of_both_layers_fails_closed() -> None:
 
 @pytest.mark.parametrize("more", range(3))  # so that base64 has no, two and four idle bits at its end
 async def test_every_changed_character_as_it_is_stored_fails_closed(more: int) -> None:
-    """Also those that base64 reads as the same bytes: idle bits at the end, white space, another alphabet."""
+    """This includes texts that base64 decodes to equal bytes: idle bits at the end, white space, another alphabet."""
     secret = Sealed()
     secret.text += "x" * more
     credentials = await secret.kept()

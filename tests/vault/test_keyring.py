@@ -83,7 +83,7 @@ async def test_a_rotation_needs_no_restart(tmp_path: Path) -> None:
 
 
 async def test_a_prepared_key_opens_before_it_wraps(tmp_path: Path) -> None:
-    """So that machines can get it one by one: no process meets a key that it does not have."""
+    """Machines receive a new key one by one: no process meets an unknown key."""
     one = first_keys()
     two = one.with_new_key(in_use=False)
     assert (two.current, two.prepared, one.prepared) == (1, 2, None)

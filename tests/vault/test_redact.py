@@ -33,7 +33,7 @@ def written(word: str) -> Iterator[str]:
 
 
 def leaks(text: str, word: str) -> bool:
-    """Whether the word, or the middle of one of its written forms, can still be read."""
+    """Return whether the word, or the middle of an encoded form, is still legible."""
     raw = word.encode()
     forms = [word, urllib.parse.quote(word, safe=""), raw.hex(), base64.b64encode(raw).decode().rstrip("=")[:-1]]
     forms += [json.dumps(word)[1:-1]]
@@ -108,7 +108,7 @@ def test_ordinary_lines_stay_as_they_are(line: str) -> None:
 @hypothesis.settings(max_examples=150, deadline=None)
 @hypothesis.given(st.data())
 def test_a_secret_across_the_borders_of_pieces_is_taken_out(data: st.DataObject) -> None:
-    """As Buildkite's fuzz does it: any text, any encoding, any cuts."""
+    """Modelled on Buildkite's fuzz test: any text, any encoding, any cuts."""
     word = data.draw(st.sampled_from(WORDS))
     held = Secret(word)
     lines = []

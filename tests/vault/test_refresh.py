@@ -120,7 +120,7 @@ async def test_a_hundred_parts_at_once_make_one_refresh(engine: Engine, vault: V
 async def test_a_look_that_is_older_than_the_last_refresh_makes_no_other(
     memory: Engine, sealed: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The version is read, then a whole refresh goes by, and only then does the reader go on."""
+    """The reader reads the version, a complete refresh happens, and the reader continues."""
     job = await running(memory, sealed)
     requester = Requester(sealed)
     refresher = Refresher(memory, sealed, requester.send, LONG)
@@ -201,7 +201,7 @@ async def test_a_version_that_has_advanced_already_costs_no_refresh(memory: Engi
 
 
 async def test_the_job_goes_on_only_if_the_version_advanced(memory: Engine, sealed: Vault) -> None:
-    """The requester says 202 and does nothing: the wait is bounded, and the refresh is counted."""
+    """The requester answers 202 without acting: the wait is bounded, and the refresh is counted."""
     job = await running(memory, sealed)
     requester = Requester(sealed, gives=False)
     with pytest.raises(RefreshFailed, match="no newer credentials"):

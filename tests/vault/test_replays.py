@@ -1,4 +1,4 @@
-"""Credentials of a dead letter in the job that is a replay of it: sealed as they were, and open to its worker."""
+"""Credentials of a dead letter in its replay: still sealed, and readable for the replay's worker."""
 
 from __future__ import annotations
 

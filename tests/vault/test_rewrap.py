@@ -49,7 +49,7 @@ async def all_open(vault: Vault, texts: dict[str, str]) -> None:
 
 
 async def walk_until_killed(url: str, keys: Path) -> bool:
-    """Begin a walk and kill it with -9 in its midst; True when it was."""
+    """Start a rewrap and kill it with SIGKILL half-way; return whether it was killed."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         *("-m", "tests.vault.walker", url, str(keys), str(BATCH)),
@@ -142,7 +142,7 @@ async def test_what_a_writer_replaced_meanwhile_is_left_to_it(vault: Vault) -> N
 
 
 async def test_a_replacement_wins_over_a_walk_in_between(vault: Vault, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The walk wraps the row anew after the writer has read it; the writer reads it again and goes on."""
+    """The walk wraps the row anew after the writer has read it; the writer re-reads the row and continues."""
     texts = await filled(vault, 1)
     (job_id,) = texts
     seal = vault.seal
@@ -191,7 +191,7 @@ async def test_what_cannot_be_opened_is_told_of_and_holds_nothing_up(vault: Vaul
 async def test_rows_that_a_late_process_writes_under_the_old_key_are_found_too(
     vault: Vault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process that has not seen the new keyring goes on writing while the walk is at its end."""
+    """A process with the old keyring writes while the rewrap is finishing."""
     await filled(vault, 3)
     keys = vault.keyring._keys  # type: ignore[attr-defined]
     late = Vault(vault.store, LocalKeyring(keys))

@@ -40,7 +40,7 @@ def rotate(service: Kms | Transit) -> None:
 
 
 def retire(service: Kms | Transit) -> None:
-    """All but the newest."""
+    """Remove every key but the newest."""
     if isinstance(service, Kms):
         service.disabled = set(service.keys) - {service.aliased}
     else:

@@ -26,7 +26,7 @@ Secrets = dict[str, tuple[str, ...]]
 
 
 async def made(store: Store, keyring: LocalKeyring) -> Secrets:
-    """An endpoint with two secrets, one with one, and a requester's own; all by the endpoint's id."""
+    """Create an endpoint with two secrets, one with one, and a requester's own secret; return all by endpoint id."""
     endpoints = Endpoints(store, VaultSealer(keyring))
     one, _ = await endpoints.create("acme", "https://a.example.org/")
     await endpoints.rotate(one.endpoint_id, "acme")

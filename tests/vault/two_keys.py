@@ -1,7 +1,7 @@
-"""A GCM ciphertext that opens under two keys: the attack that a commitment is against.
+"""A GCM ciphertext that opens under two keys: the attack that key commitment prevents.
 
 With the nonce and the additional data fixed, a tag is a polynomial of the ciphertext's blocks in GF(2^128). All blocks
-but one are chosen freely; the last one is solved for, so that both keys ask for the same tag.
+but one are chosen freely; the last block is solved for, so that both keys produce the same tag.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def multiplied(x: int, y: int) -> int:
 
 
 def inverse(x: int) -> int:
-    """1 / x: x to the power of 2^128 - 2."""
+    """1 / x: Return x to the power of 2^128 - 2."""
     result, power = ONE, x
     for _ in range(127):
         power = multiplied(power, power)

@@ -1,6 +1,6 @@
 """A process that wraps credentials anew: `python -m tests.vault.walker URL KEYS_FILE BATCH`.
 
-It prints a line for each batch, and waits for a line before it begins the next one.
+It prints a line per batch and reads a line before the next batch.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from tests import stores
 
 @pytest.fixture
 async def app(url: str) -> AsyncIterator[Callsheet]:
-    """An app on each of the three stores."""
+    """An app on each store."""
     app = Callsheet(url)
     await app.migrate()
     async with app:
@@ -20,7 +20,7 @@ async def app(url: str) -> AsyncIterator[Callsheet]:
 
 @pytest.fixture
 async def small() -> AsyncIterator[Callsheet]:
-    """An app on SQLite, for what has nothing to do with the store."""
+    """An app on SQLite, for tests independent of the store."""
     async with Callsheet(stores.fresh_url("sqlite")) as app:
         yield app
 

@@ -1,4 +1,4 @@
-"""When a worker asks for jobs: before it has nothing to do, and not more often than it helps."""
+"""When a worker asks for jobs: before it runs dry, and no more often than useful."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def test_an_end_is_no_reason_to_ask_again_where_nothing_was(monkeypatch: p
 async def test_no_job_is_claimed_ahead_whose_claims_are_told_of(
     small: Callsheet, monkeypatch: pytest.MonkeyPatch, contract: str
 ) -> None:
-    """A claim is told as `claimed`, and a requester takes that for a beginning."""
+    """A claim is reported as `claimed`, which requesters take for a start."""
     requests: list[ClaimRequest] = []
     claim = Engine.claim
 

@@ -1,4 +1,4 @@
-"""What a task can do with its own job."""
+"""A task's operations on its own job."""
 
 from __future__ import annotations
 

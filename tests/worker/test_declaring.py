@@ -1,4 +1,4 @@
-"""Declaring tasks and making jobs of calls: everything wrong is told at once, and nothing is cast."""
+"""Declaring tasks and making jobs of calls: all errors are reported at once, and no value is cast."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker that lacks a job's task hands the job on to others, at no cost, before it gives it up."""
+"""A worker without a job's task passes the job to other workers, free of charge, before giving up."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SOON = Backoff(base_ms=1, cap_ms=3)
 
 
 async def lacking(app: Callsheet, kind: str = "gone_with_the_deploy") -> NewJob:
-    """Put a job into the queue whose task is not in the app."""
+    """Enqueue a job whose task the app lacks."""
     app.task(name="something_else")(tasks_in_processes.double)
     new = NewJob(JOB, kind, '{"n":4}', max_attempts=1)
     await (await app.engine()).enqueue([new])

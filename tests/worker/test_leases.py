@@ -1,4 +1,4 @@
-"""Leases from the worker's side: what it does when the store goes away, for a moment or for longer."""
+"""Leases from the worker's side: the worker's reaction to short and long store outages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An outage is nobody's fault: a task that meets one waits, spends no attempt, and runs when it is over."""
+"""An outage is nobody's fault: a task waits for the outage's end without spending an attempt."""
 
 from __future__ import annotations
 

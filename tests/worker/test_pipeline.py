@@ -1,4 +1,4 @@
-"""Pipelines: what follows what, created with the end of what was before."""
+"""Pipelines: the order of jobs, each created with its predecessor's end."""
 
 from __future__ import annotations
 

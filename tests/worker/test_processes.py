@@ -1,4 +1,4 @@
-"""`executor="process"`: work that holds the interpreter, that crashes, and that is killed with all it started."""
+"""`executor="process"`: tasks that hold the interpreter, crash, or are killed with all their children."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ async def tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterato
 
 
 def alive(mark: str) -> list[Any]:
-    """All that was started under this mark, by whomever; multiprocessing keeps one process of its own."""
+    """Return every process started under this mark; multiprocessing keeps one process of its own."""
     results = [process.info for process in psutil.process_iter(["pid", "environ", "cmdline"])]
     return [one for one in results if mark in str(one["environ"]) and "resource_tracker" not in str(one["cmdline"])]
 
@@ -134,7 +134,7 @@ def gone(pid: int) -> bool:
 
 
 def pids_in(path: Path) -> list[int]:
-    """Those that a function told of; none, where its time was over before it could."""
+    """Return the process ids that a function printed; empty if the time limit came first."""
     return [int(word) for word in path.read_text().split()] if path.exists() else []
 
 
@@ -253,7 +253,7 @@ async def test_a_cancellation_kills_the_whole_group(tasks: Any, tmp_path: Path) 
 
 
 async def test_work_that_holds_the_interpreter_keeps_its_lease(tasks: Any, tmp_path: Path) -> None:
-    """It holds it until it reads a byte, and that comes when its lease was extended."""
+    """It holds the interpreter until it reads a byte, which arrives after its lease was extended."""
     os.mkfifo(pipe := tmp_path / "pipe")
     handle = await tasks.ends.enqueue(how=str(pipe))
     async with working(tasks.app, lease=9.0):  # room for a beat that is six seconds late

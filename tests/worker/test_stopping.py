@@ -1,4 +1,4 @@
-"""Work that must stop: cancelled, timed out, lost, or the worker goes down. Nothing is lost and nothing lives on."""
+"""Work that must stop: cancelled, timed out, lost, or the worker goes down. Jobs are neither lost nor left running."""
 
 from __future__ import annotations
 
@@ -180,7 +180,7 @@ async def test_a_lost_claim_stops_the_work_and_its_outcome_changes_nothing(app: 
 async def test_a_blocked_event_loop_does_not_lose_the_lease(
     app: Callsheet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is blocked until its lease was extended beside it."""
+    """It blocks until its lease was extended."""
     engine = await app.engine()
     beats: list[float] = []
     beat = Heartbeat._beat
@@ -338,7 +338,7 @@ async def test_a_long_job_that_was_claimed_ahead_is_listed_as_begun(app: Callshe
 
 
 async def test_a_job_that_was_lost_early_begins_only_when_it_is_listed(app: Callsheet) -> None:
-    """It may be the one that killed its worker: from now on that counts."""
+    """The job may have killed its worker: the attempt counts from now on."""
     engine = await app.engine()
     seen: list[bool] = []
 
@@ -416,7 +416,7 @@ def test_the_worker_has_a_name_of_its_own() -> None:
 async def test_a_burst_goes_on_while_an_end_on_its_way_may_release_others(
     small: Callsheet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A claim that was asked before the end was written, and answered after it, tells nothing of what came free."""
+    """A claim requested before the end was written, and answered later, says nothing about freed jobs."""
     engine = await small.engine()
     claim, late = engine.claim, asyncio.Event()
     settle, ends = engine.settle, list[Settlement]()

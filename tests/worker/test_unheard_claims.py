@@ -1,4 +1,4 @@
-"""A claim whose answer was lost on its way from the store to a worker costs its jobs nothing."""
+"""A lost claim answer between store and worker costs its jobs nothing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workspaces that killed workers have left: who holds a folder decides whether it goes, not what a store has kept."""
+"""Workspaces that killed workers have left: a folder's lock holder decides on its deletion, not the store."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ time.sleep(600)
 
 
 def holder(root: Path, claim: Claim) -> subprocess.Popen[bytes]:
-    """A process that is at an attempt, in a folder of its own."""
+    """A process with an attempt in its own workspace."""
     command = [sys.executable, "-c", HOLD, str(root), claim.job_id, str(claim.claim_version)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(SOURCES)})
     assert process.stdout is not None

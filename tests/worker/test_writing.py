@@ -1,4 +1,4 @@
-"""How the ends and reports of runs leave a worker: in batches, two at most at a time, those of one run in order."""
+"""How the ends and reports of runs leave a worker: in batches, at most two concurrently, each run's writes in order."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MANY = 2_000
 
 
 class Door:
-    """Lets settlements through to the engine when it is open, and notes what goes in and comes out."""
+    """Admits settlements to the engine while open, and records requests and answers."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.open = asyncio.Event()

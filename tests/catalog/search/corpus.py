@@ -1,4 +1,4 @@
-"""Made-up videos whose words and reading errors are known: the same for the same seed, on every machine."""
+"""Made-up videos whose words and reading errors are known: equal for equal seeds, on every machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LANGUAGES = ("en", "de", "fr", None)
 
 
 class Line(NamedTuple):
-    """A segment as it was on screen, and as it was read."""
+    """A line of text as shown on screen, and as OCR read it."""
 
     video: int
     clean: tuple[str, ...]
@@ -80,7 +80,7 @@ class Corpus:
         return word[:at] + self.chance.choice(LETTERS) + word[at:]
 
     def lines(self, video: int, count: int) -> list[Line]:
-        """The segments of one video."""
+        """Return one video's segments."""
         return [self.line(video) for _ in range(count)]
 
 
@@ -89,7 +89,7 @@ def video_id_of(number: int) -> str:
 
 
 def segments_of(corpus: Corpus, lines: list[Line]) -> Iterator[tuple[NewSegment, list[NewEntity]]]:
-    """The rows of a video: now and then with a mention, a tag or a price."""
+    """Return the rows of a video: sometimes with a mention, a tag or a price."""
     chance = corpus.chance
     for i, line in enumerate(lines):
         words = list(line.read)

@@ -26,7 +26,7 @@ def row(i: int, text: str, *, entities: tuple[tuple[str, str], ...] = (), **more
 
 
 async def fill(catalog: Catalog, number: int, *lines: str | Row, owner: str = "ann", team: str | None = None) -> str:
-    """A video with these lines, one a second."""
+    """Add a video with these lines, one per second."""
     rows = [row(i, line) if isinstance(line, str) else line for i, line in enumerate(lines)]
     return await put(catalog, number, owner, team, rows)
 
@@ -41,5 +41,5 @@ async def texts(catalog: Catalog, text: str = "", reader: Reader = SERVICE, **mo
 
 
 def marked(hit: Hit) -> list[tuple[str, str]]:
-    """What is marked in a hit, and as what."""
+    """Return the highlighted texts of a hit, with their kinds."""
     return [(hit.text[mark.start : mark.end], mark.matched_as) for mark in hit.marks]

@@ -1,4 +1,4 @@
-"""The search as its rules say it, the slow way: every segment is looked at. The index must give the same."""
+"""The search rules, implemented the slow way: every segment is looked at. The index must return equal results."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NEVER = 9
 
 
 class Entry(NamedTuple):
-    """A segment with all that the search may ask of it; `video` grows with the order of entry."""
+    """A segment with every searchable field; `video` grows with the order of entry."""
 
     video: int
     video_id: str

@@ -35,7 +35,7 @@ async def _filled(corpus: Corpus, catalogs: list[Catalog]) -> list[Entry]:
 
 
 class Asker:
-    """Queries as people and programs write them, from the words that are there and words that nearly are."""
+    """Makes queries from words of the corpus and from words that nearly match."""
 
     def __init__(self, corpus: Corpus, entries: list[Entry], chance: random.Random) -> None:
         self._corpus = corpus
@@ -85,7 +85,7 @@ class Asker:
 
 
 def _tighten(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> int:
-    """Small steps and an early end now and then, so that few videos show what many would; how far hits are counted."""
+    """Use small steps and early ends sometimes, so that few videos cover many cases; how far hits are counted."""
     monkeypatch.setattr(rounds, "NEWEST_VIDEOS", chance.choice((1, 3, 64)))
     monkeypatch.setattr(rounds, "GROWTH", chance.choice((1, 4)))
     monkeypatch.setattr(rounds, "FEW", chance.choice((0, 40, 4000)))
@@ -118,7 +118,7 @@ async def test_both_databases_and_the_rules_give_the_same_hits_in_the_same_order
 
 
 async def _compare(catalogs: list[Catalog], query: Query, reader: Reader, fitting: list[str], limit: int) -> None:
-    """The first page, and the second where there is one."""
+    """Compare the first page, and a second page if one exists."""
     case = f"CALLSHEET_SEED={SEED}: {query} {reader}"
     start = 0
     for _ in range(2):

@@ -1,4 +1,4 @@
-"""The index says at every moment what the videos say: words, how many have them, and who knows that it changed."""
+"""The index always agrees with the videos: words, their counts, and observers of its changes."""
 
 from __future__ import annotations
 

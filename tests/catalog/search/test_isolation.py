@@ -1,4 +1,4 @@
-"""Nobody learns a word of somebody else's video: not by a hit, a count, a suggestion, or what a word was taken for."""
+"""Nobody learns a word of somebody else's video: neither by a hit, a count, a suggestion, nor a spelling expansion."""
 
 from __future__ import annotations
 

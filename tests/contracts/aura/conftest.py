@@ -1,4 +1,4 @@
-"""A server of live jobs on each store, and a life that they may have."""
+"""A server of live jobs per store, and a sample life of a job."""
 
 from __future__ import annotations
 

@@ -115,7 +115,7 @@ async def test_a_server_that_stays_away_is_given_up_after_five(live: Live) -> No
 
 
 async def test_a_connection_without_a_keepalive_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also with a client that has patience for a minute with other streams."""
+    """This includes a client with a patience of one minute on other streams."""
     monkeypatch.setattr(live_client, "SILENCE_S", 0.2)
     end = b'id: 1-9\nevent: job-completed\ndata: {"status":"Done"}\n\n'
     first = b'id: 1-5\nevent: warning\ndata: {"message":"one"}\n\n'

@@ -1,4 +1,4 @@
-"""Stages are told from their start to their end; progress comes at most twice a second, whatever else is told."""
+"""Streams report stages from start to end; progress comes at most twice a second, whatever else is told."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def a_life(chance: random.Random, most: int = 200) -> list[Event]:
 
 
 def told_of(events: list[Event], debounce: Debounce) -> list[Told]:
-    """Tell a life as a stream does that is never late, on the virtual clock of the events."""
+    """Render a job's events as a punctual stream would, on the events' virtual clock."""
     job, results, known = a_job(contract="aura"), [], Stages()
     for event in events:
         results += debounce.before(event)

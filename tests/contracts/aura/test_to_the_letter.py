@@ -1,4 +1,4 @@
-"""What the document says in numbers and words, as a client sees it: types, intervals, ends, logs, sweeps."""
+"""The document's numbers and words, checked through a client: types, intervals, ends, logs, sweeps."""
 
 from __future__ import annotations
 

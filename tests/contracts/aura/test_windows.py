@@ -1,4 +1,7 @@
-"""Who follows a live job, and from where: windows, tickets that survive a reconnection, and ids of other makers."""
+"""Followers of a live job, and their starting points.
+
+Windows, tickets that survive a reconnection, and ids of other makers.
+"""
 
 from __future__ import annotations
 
@@ -128,7 +131,10 @@ async def test_an_unknown_id_on_an_ended_job_gets_the_present_state_and_the_end(
 
 
 async def test_the_documents_own_example_id_gets_the_present_state(live: Live) -> None:
-    """Its counter is one that we give, its time is not: it is from another server, or from another job."""
+    """Callsheet assigns the counter of an event id; the time comes from the event.
+
+    It is from another server, or from another job.
+    """
     job = await running(live)
     await live.engine.settle([commands.advance(job, "Voice"), commands.progress(job, 25)])
     path = f"/api/jobs/{job.job_id}/events"

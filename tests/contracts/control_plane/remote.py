@@ -1,4 +1,4 @@
-"""A worker of these tests: the protocol's words over a real server."""
+"""A worker of contract 003 for tests: the protocol's words over a real server."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Remote:
         return await self.send(verb, **{name: claim[name] for name in names}, **more)
 
     async def move(self, *moves: tuple[Answer, Answer]) -> list[Answer]:
-        """Many moves in one request, each with its claim."""
+        """Send many moves in one request, each with its claim."""
         names = ("job_id", "attempt_id", "lease_token")
         texts = [{**{name: claimed[name] for name in names}, **move} for claimed, move in moves]
         answer = await self.send("moves", moves=texts)

@@ -1,4 +1,4 @@
-"""Jobs for workers of contract 003 are created over HTTP, in any queue, with a budget of their own."""
+"""HTTP requests create jobs for workers of contract 003 in any queue, with their own attempt budget."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Three workers against the test-kit: those in `examples/`, which know nothing of Callsheet, and our own."""
+"""Three workers against the test-kit: the programs in `examples/`, which import nothing of Callsheet, and ours."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _at_home(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_three_workers_keep_the_protocol_under_faults() -> None:
-    """At the same time: they mostly wait."""
+    """These run concurrently: they mostly wait."""
     results = await asyncio.gather(*(checked(command) for command in WORKERS.values()))
     assert {name: broken(one) for name, one in zip(WORKERS, results, strict=True)} == {name: {} for name in WORKERS}
     held = [sum(one.verdict is Verdict.HELD for one in each) for each in results]

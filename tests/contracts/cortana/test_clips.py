@@ -103,7 +103,7 @@ async def test_a_clip_that_is_there_is_not_cut_again_and_is_kept_for_thirty_days
 async def test_a_clip_of_a_video_of_unknown_length_is_not_cut_again_either(
     tmp_path: Path, known: tuple[int, int] | None, expected_span: tuple[int, int]
 ) -> None:
-    """Whoever transcodes by SQL writes the document's columns, and no length. There is no original here."""
+    """Whoever transcodes by SQL writes the document's columns, and no length. The original is missing."""
     async with running(stores.fresh_url("sqlite"), tmp_path) as stack:
         video_id = str(uuid.uuid4())
         video = Video(video_id, TENANT, None, "x", VideoStatus.UPLOADING, paths.original(video_id))

@@ -1,4 +1,4 @@
-"""Workers that are killed with signal 9 when all of a stage is written but its end: nothing is lost or doubled."""
+"""Workers killed with signal 9 after a stage's last write and before its settlement: no row is lost or duplicated."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATIENCE_S = 100
 
 
 def start(url: str, stack: Stack, stage: str, mark: Path) -> subprocess.Popen[bytes]:
-    """A worker as a program, in a folder of workspaces that the next worker has, too."""
+    """Start a worker as a program, with a workspace folder that the next worker shares."""
     command = [sys.executable, "-m", "callsheet.cli", "worker", "tests.contracts.cortana.crew:app"]
     options = ["--lease", "600s", "--poll", "0.2s", "--workspaces", str(stack.workspaces), "--log-level", "error"]
     environment = {

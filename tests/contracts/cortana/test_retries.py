@@ -1,4 +1,4 @@
-"""Three retries after about 1, 5 and 15 minutes, then `failed` until somebody asks. The clock is the test's own."""
+"""Three retries after about 1, 5 and 15 minutes, then `failed` until somebody asks. Tests set the clock."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ async def claimed(engine: Engine, now: int) -> Job | None:
 
 
 async def failed_once(engine: Engine, now: int, error: Exception) -> dict[str, Any]:
-    """The job in the contract's words after one attempt at it."""
+    """Return the job in contract words after one failed attempt."""
     job = await claimed(engine, now)
     assert job is not None
     await engine.settle([after_error(job, error)], now=now)

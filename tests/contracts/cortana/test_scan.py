@@ -56,7 +56,7 @@ async def test_only_originals_are_videos(tmp_path: Path) -> None:
 
 
 async def test_a_scanner_that_died_half_way_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It had entered the video and not yet started it."""
+    """The first scan had stored the video without starting its pipeline."""
     async with running(stores.fresh_url("sqlite"), tmp_path, worker=False) as stack:
         video_id = str(uuid.uuid4())
         key = paths.original(video_id)

@@ -61,7 +61,7 @@ async def _check_artifacts(stack: Stack, video_id: str) -> None:
 
 
 async def _check_jobs(stack: Stack, video_id: str) -> None:
-    """One job of each type, each done, each with exactly the contract's payload."""
+    """Check that each job type has one finished job with the contract's exact payload."""
     jobs = await jobs_of(stack)
     assert [(job["job_type"], job["status"], job["retry_count"]) for job in jobs] == [(n, "done", 0) for n in PIPELINE]
     transcode, sample, ocr, index = (job["payload"] for job in jobs)
@@ -161,7 +161,7 @@ async def test_indexing_again_changes_nothing_and_reading_again_starts_from_the_
 
 
 async def _quiet(stack: Stack) -> dict[str, Any]:
-    """The only video, once no job of it is left to do."""
+    """Return the only video after all its jobs ended."""
     while True:
         query = JobQuery(statuses=(Status.QUEUED, Status.RUNNING))
         if not (await stack.live.engine.find(query)).jobs:

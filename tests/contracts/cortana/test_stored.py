@@ -1,4 +1,4 @@
-"""A video counts with all that is made of it, for its owner, and goes off the count when it goes."""
+"""A video's derived files count for its owner, and leave the count on deletion."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an attempt tells of itself: lines in the log, and an object where that is wanted."""
+"""Reports of an attempt: log lines, and optionally an object."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.contracts.cortana.kit import TENANT, Stack, running
 
 @pytest.fixture
 def lines() -> Iterator[io.StringIO]:
-    """All that is logged, as JSON."""
+    """Return all log records as JSON."""
     root = logging.getLogger()
     before, level, stream = root.handlers[:], root.level, io.StringIO()
     logs.set_up("json", "info", stream)
@@ -34,7 +34,7 @@ def lines() -> Iterator[io.StringIO]:
 
 
 async def refused(stack: Stack) -> tuple[str, str]:
-    """A video that is none, once its job has failed: the job and the video."""
+    """Upload an invalid video and wait for its job's failure: return the job and the video."""
     video_id = str(uuid.uuid4())
     key = paths.original(video_id)
     await stack.objects.put(key, b"no video at all")
@@ -47,7 +47,7 @@ async def refused(stack: Stack) -> tuple[str, str]:
 
 
 def told_of(stream: io.StringIO, job_id: str) -> list[dict[str, Any]]:
-    """The lines of the contract about one job."""
+    """Return the contract's log lines about one job."""
     records = [json.loads(line) for line in stream.getvalue().splitlines()]
     return [line for line in records if line.get("job_id") == job_id and "job_type" in line]
 

@@ -1,4 +1,4 @@
-"""What the document says in words and numbers, as a client meets it: arguments, payloads, sentences, settings."""
+"""The document's words and numbers, checked through a client: arguments, payloads, sentences, settings."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_frames_that_somebody_else_sampled_can_be_read_again(tmp_path: Pat
 
 
 async def _begun(stack: Stack) -> tuple[str, str]:
-    """A video whose file is there, and the job that its work began with."""
+    """Add a video with an uploaded file; return its first job."""
     body = (await stack.client.post("/v1/uploads", json={"name": "a.mp4", "size": 3})).json()
     (part,) = body["todo"]
     url = part["url"] if part["url"].startswith("http") else f"{stack.live.url}{part['url']}"

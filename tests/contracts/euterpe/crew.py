@@ -1,6 +1,6 @@
-"""An app with the transcoding task, for workers that are programs of their own.
+"""An app with the transcoding task, for worker programs.
 
-EUTERPE_STALL names a stage that such a worker does not come out of, so that it can be killed in the middle of it.
+EUTERPE_STALL names a stage in which the worker hangs, so that a test can kill it there.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Stack:
         return f"http://127.0.0.1:{self.sink.port}/refresh"
 
     def events(self) -> list[dict[str, Any]]:
-        """Callbacks as a receiver believes them, each once, by their sequence."""
+        """Return verified callbacks, each once, ordered by sequence."""
         by_name: dict[str, dict[str, Any]] = {}
         for request in self.sink.got:
             if request.path == "/hook":
@@ -69,7 +69,7 @@ class Stack:
         return sorted(by_name.values(), key=lambda event: event["sequence"])
 
     async def own_source(self, path: Path) -> str:
-        """A file of the tenant in our own storage."""
+        """Store a file of the tenant in our own storage."""
         key = f"uploads/{TENANT}/0/{path.name}"
         await self.objects.put_file(key, path)
         return f"object:{key}"
@@ -87,21 +87,21 @@ class Stack:
         return body
 
     async def ended(self, job_id: str, patience_s: float = 40) -> dict[str, Any]:
-        """The job when it has ended."""
+        """Wait for the job's end and return the job."""
         async with asyncio.timeout(patience_s):
             async for _ in self.live.engine.watch(job_id):
                 pass
         return await self.status(job_id)
 
     async def told(self, status: str, patience_s: float = 15) -> dict[str, Any]:
-        """The callback that tells of a status."""
+        """Return the callback with this status."""
         async with asyncio.timeout(patience_s):
             while not (results := [event for event in self.events() if event["status"] == status]):
                 await self.sink.until(len(self.sink.got) + 1, patience_s)
         return results[0]
 
     def on_refresh(self, newer: Callable[[dict[str, Any]], Awaitable[dict[str, Any]]]) -> None:
-        """What the requester does when it is asked for newer credentials: it verifies, and puts them in place."""
+        """The requester's answer to a credentials refresh: it verifies, and puts them in place."""
 
         async def behave(sink: Sink, got: Got, writer: asyncio.StreamWriter) -> None:
             query = self.receiver.verify(got.headers, got.body).body
@@ -123,7 +123,7 @@ async def keys_in(objects: Objects) -> set[str]:
 
 
 def keys_of(credentials: Credentials) -> dict[str, str]:
-    """Keys as a request has them."""
+    """Return credentials in the request's JSON form."""
     results = {"access_key_id": credentials.access_key_id, "secret_access_key": credentials.secret_access_key}
     return {**results, **({"session_token": credentials.session_token} if credentials.session_token else {})}
 

@@ -1,4 +1,4 @@
-"""Callbacks are a part of the moves that they tell of, whoever makes the move and on whatever store."""
+"""Callbacks commit with the move that they report, for every mover and store."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEASE_MS = 30_000
 
 @pytest.fixture
 async def memory() -> AsyncIterator[Engine]:
-    """Where the kind of store does not matter."""
+    """An in-memory engine, for tests independent of the store."""
     store = Engine.from_url("sqlite::memory:")
     await store.store.migrate()
     async with store:
@@ -38,7 +38,7 @@ async def memory() -> AsyncIterator[Engine]:
 
 
 async def claimed(engine: Engine, payload: str = ASKED, **fields: Any) -> Job:
-    """A job that a worker has just claimed."""
+    """Return a newly claimed job."""
     new = new_job("transcode", payload=payload, queue="transcode", **{"contract": "euterpe", **fields})
     await engine.enqueue([new])
     return await again(engine)
@@ -209,7 +209,7 @@ async def test_a_claim_is_told_before_its_job_is_handed_out(engine: Engine) -> N
 
 
 async def test_a_claim_of_the_store_alone_is_told_with_the_time_of_the_claim(engine: Engine) -> None:
-    """Nothing but the store's own verb: whoever dies after it can leave no claim untold."""
+    """Only the store's own verb runs: whoever dies after it can leave no claim untold."""
     new = new_job("transcode", payload=ASKED, queue="transcode", contract="euterpe", requester_id="acme")
     plain = new_job("transcode", payload="{}", queue="transcode", contract="euterpe")
     other = new_job("other", payload=ASKED, queue="transcode")

@@ -36,7 +36,7 @@ MADE_UP = "c4nary+/made+up/" + uuid.uuid4().hex
 
 
 class Watch(threading.Thread):
-    """Looks at a worker's programs and files again and again: how they are called, what they see, what they hold."""
+    """Inspects a worker's processes and files repeatedly: their arguments, environment and contents."""
 
     def __init__(self, pid: int, folder: Path) -> None:
         super().__init__(daemon=True)
@@ -76,7 +76,7 @@ class Watch(threading.Thread):
 
 @contextmanager
 def working(url: str, stack: Stack, folder: Path) -> Iterator[tuple[Watch, Path]]:
-    """A worker that tells all that it has to tell, in a file; its ffmpeg takes as long as the sound does."""
+    """Run a worker with full logging into a file; its ffmpeg takes as long as the sound does."""
     log_file = folder / "worker.log"
     command = [sys.executable, "-m", "callsheet.cli", "worker", "tests.contracts.euterpe.crew:app"]
     options = ["--workspaces", str(stack.workspaces), "--log-level", "debug", "--log-format", "json"]

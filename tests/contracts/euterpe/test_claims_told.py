@@ -1,4 +1,4 @@
-"""A claim and what tells of it are one transaction on both databases: a reader sees both or neither."""
+"""On both databases a claim and its callback commit in one transaction: a reader sees both or neither."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def run_sql(url: str, sql: str) -> None:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 async def opened(request: pytest.FixtureRequest) -> AsyncIterator[tuple[str, str, Engine]]:
-    """A kind of database, its URL, and an engine on it."""
+    """Return a database kind, its URL, and an open engine."""
     url = stores.fresh_url(request.param)
     engine = Engine.from_url(url)
     await engine.store.migrate()
@@ -79,7 +79,7 @@ async def test_a_claim_that_cannot_be_told_is_not_made(opened: tuple[str, str, E
 
 
 async def test_nobody_sees_a_claim_before_what_tells_of_it() -> None:
-    """The callbacks are locked, so that the claim waits where it writes them: it is not committed before."""
+    """Callback rows are locked, so the claim blocks on its callback write: its commit comes later."""
     url = stores.fresh_url("postgres")
     engine = Engine.from_url(url)
     await engine.store.migrate()

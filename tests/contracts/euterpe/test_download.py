@@ -32,7 +32,7 @@ OTHER = RAW[::-1]
 
 
 def part(*, etag: str = '"one"', cut_at: int | None = None, ranges: bool = True, raw: bytes = RAW) -> Behave:
-    """A server that breaks off after so many bytes of the file, and may take up where it broke off."""
+    """Serve part of the file, break off, and resume on a range request."""
 
     async def behave(_: Sink, request: Got, writer: asyncio.StreamWriter) -> None:
         range_wanted = request.headers.get("range", "")
@@ -76,7 +76,7 @@ async def test_a_source_that_never_comes_is_given_up(tmp_path: Path) -> None:
 
 
 async def _drips(_: Sink, __: Got, writer: asyncio.StreamWriter) -> None:
-    """A server that sends a byte now and then, and never says all."""
+    """Serve a byte at intervals and never finish."""
     writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
     with contextlib.suppress(OSError):
         while not writer.is_closing():
@@ -103,7 +103,7 @@ async def test_a_source_that_comes_too_slowly_is_given_up(
 
 
 async def test_bytes_that_come_give_more_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The server says the second half when the grace of the beginning is over."""
+    """The server sends the second half after the start-up grace."""
     monkeypatch.setattr(pace, "GRACE_S", 1.0)
     monkeypatch.setattr(pace, "LEAST_BYTES_S", len(RAW) // 200)
     loop = asyncio.get_running_loop()

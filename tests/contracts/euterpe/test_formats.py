@@ -1,4 +1,4 @@
-"""Every format that a request may ask for, made end to end and read by another library; and sources of all kinds."""
+"""Every format that a request may ask for, made end to end and read by another library; and sources in all formats."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ async def test_pictures_are_made_in_every_format_from_webm(tmp_path: Path, corpu
 
 
 async def _joined(stack: Stack, index: str, folder: str) -> bytes:
-    """The segments of a playlist, or of the first one that it names, after what they begin with."""
+    """Concatenate the segments of a playlist (or of its first variant) after the init segment."""
     names = [line for line in index.splitlines() if line and not line.startswith("#")]
     if names[0].endswith(".m3u8"):
         return await _joined(stack, (await stack.objects.get(f"{folder}/{names[0]}")).decode(), folder)

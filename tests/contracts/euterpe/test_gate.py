@@ -67,7 +67,7 @@ async def test_a_storage_is_read_and_written_through_its_gate(tmp_path: Path) ->
 
 @contextlib.asynccontextmanager
 async def listening(host: str, port: int = 0) -> AsyncIterator[tuple[list[str], int]]:
-    """Who has come to an address, and its port."""
+    """Listen on a port and record its connections."""
     came: list[str] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -125,7 +125,7 @@ async def test_a_gate_leads_to_its_endpoint_alone(endpoint: str) -> None:
 
 
 async def test_the_certificate_is_still_checked_by_the_name(tmp_path: Path) -> None:
-    """TLS goes through the gate as it is."""
+    """TLS passes through the gate unchanged."""
     own_certificate = certificate(tmp_path, NAME)
     server_side = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     server_side.load_cert_chain(own_certificate.chain, own_certificate.key)

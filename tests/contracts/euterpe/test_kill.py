@@ -27,7 +27,7 @@ PATIENCE_S = 60
 
 
 def start(url: str, stack: Stack, stage: str) -> subprocess.Popen[bytes]:
-    """A worker as a program, in a folder of workspaces that the next worker has, too."""
+    """Start a worker as a program, with a workspace folder that the next worker shares."""
     command = [sys.executable, "-m", "callsheet.cli", "worker", "tests.contracts.euterpe.crew:app"]
     options = ["--lease", "600s", "--workspaces", str(stack.workspaces), "--log-level", "error"]
     environment = {
@@ -48,7 +48,7 @@ async def seen(stack: Stack, job_id: str, fact: Callable[[Event], bool]) -> None
 
 
 async def in_the_middle_of(stage: str, stack: Stack, site: Sink, job_id: str) -> None:
-    """Work of a stage is under way: bytes are asked for, a program runs, an output is staged."""
+    """A stage is running: bytes are asked for, a program runs, an output is staged."""
     await seen(stack, job_id, lambda event: event.type == "stage" and event.step == stage)
     async with asyncio.timeout(PATIENCE_S):
         match stage:

@@ -1,4 +1,4 @@
-"""A write that is committed while its answer is lost: it is written again, and known as done."""
+"""The store commits a write, but the answer gets lost: a repeated write is recognised as done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A storage that goes away while jobs run: they wait for it, and no attempt is spent."""
+"""A storage that goes away while jobs run: workers wait for the end of an outage without spending attempts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Credentials that storage refuses in the middle of a job: the requester is asked, and the attempt goes on."""
+"""Credentials that storage refuses in the middle of a job.
+
+The worker requests new credentials, and the attempt continues.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The HTTP of the contract: what a request may hold, who may ask, and what the same request gets again."""
+"""The contract's HTTP interface: valid requests, permitted callers, and answers to repeated requests."""
 
 from __future__ import annotations
 

@@ -100,7 +100,7 @@ async def take(client: Any, name: str = "stranger") -> tuple[str, dict[str, str]
 
 
 async def pending(client: Any) -> int:
-    """How many messages were delivered and not acknowledged."""
+    """Return the number of delivered, unacknowledged messages."""
     return int((await client.xpending("jobs:stream", "workers"))["pending"])
 
 
@@ -115,7 +115,7 @@ async def types_of(client: Any, job_id: str) -> list[str]:
 
 
 async def status_of(client: Any, job_id: str) -> str:
-    """The word in the hash."""
+    """Return the hash's status word."""
     return str(await client.hget(f"job:{job_id}", "status"))
 
 
@@ -137,7 +137,7 @@ async def our_worker(app: Callsheet, **options: Any) -> AsyncIterator[None]:
 
 
 class ForeignWorker:
-    """One of the example workers, as a process."""
+    """An example worker as a process."""
 
     def __init__(self, language: Language, url: str, name: str) -> None:
         plain = url.partition("?")[0]
@@ -146,16 +146,16 @@ class ForeignWorker:
         self.process = subprocess.Popen([*program, plain, name])
 
     def kill(self) -> None:
-        """Kill -9."""
+        """Kill the process with SIGKILL."""
         self.process.kill()
         self.process.wait()
 
     def freeze(self) -> None:
-        """Stop it in the middle of what it does."""
+        """Stop the process with SIGSTOP."""
         self.process.send_signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let it go on."""
+        """Resume the process with SIGCONT."""
         self.process.send_signal(signal.SIGCONT)
 
     async def stop(self) -> int:
@@ -192,7 +192,7 @@ def node_program() -> list[str | Path]:
 
 @functools.cache
 def node_folder(example: str) -> tempfile.TemporaryDirectory[str]:
-    """A copy of one of the examples for Node, with its packages."""
+    """Copy a Node example with its packages."""
     folder = tempfile.TemporaryDirectory(prefix="callsheet-node-")
     ignored = shutil.ignore_patterns("node_modules")
     shutil.copytree(EXAMPLES / example, folder.name, dirs_exist_ok=True, ignore=ignored)

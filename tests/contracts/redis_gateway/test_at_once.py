@@ -56,7 +56,7 @@ async def ran(app: Callsheet) -> int:
 
 
 async def send(client: Any, n: int) -> str:
-    """A job as a message made by hand, of which no hint tells."""
+    """Add a job as a hand-made message, without any hint."""
     job_id = str(uuid.uuid4())
     await client.xadd("jobs:stream", {"job_id": job_id, "task": "chat", "payload": f'{{"n":{n}}}'})
     return job_id
@@ -98,7 +98,7 @@ async def test_a_worker_takes_its_turn_among_foreign_ones_that_wait(
 
 @contextlib.asynccontextmanager
 async def strangers(url: str, *names: str) -> AsyncIterator[asyncio.Queue[str]]:
-    """Foreign workers that wait for messages as the contract has it; who of them got one."""
+    """Foreign workers that wait for messages as the contract has it; yield the workers' names as messages arrive."""
     taken: asyncio.Queue[str] = asyncio.Queue()
 
     async def work(name: str) -> None:
@@ -151,7 +151,7 @@ async def nobody_is_listening(client: Any) -> bool:
 
 
 async def are_waiting(client: Any, how_many: int) -> bool:
-    """Whether so many workers are blocked in a read of the group."""
+    """Return whether `count` workers block in a read of the group."""
     db = str(client.connection_pool.connection_kwargs.get("db", 0))
     clients: list[dict[str, str]] = await client.client_list()
     return sum(c["cmd"] == "xreadgroup" and c["db"] == db and "b" in c["flags"] for c in clients) == how_many
@@ -240,7 +240,10 @@ async def test_a_foreign_event_reaches_a_watcher_without_polling(url: str, clien
 
 
 async def test_our_own_jobs_are_not_listened_for_twice(url: str) -> None:
-    """Of what our own worker writes the hint channel tells; only a job in line, or with others, is read for as well."""
+    """The hint channel announces jobs of our own writers.
+
+    A foreign producer's job, alone or among others, is found by the blocking read.
+    """
     async with Engine.from_url(url) as engine:
         store = engine.store
         assert isinstance(store, RedisStore)
@@ -281,7 +284,7 @@ async def test_foreign_events_are_heard_again_after_the_connection_broke(url: st
 
 
 async def readers(client: Any) -> list[str]:
-    """The connections that are blocked in a read of events."""
+    """Return the connections blocked in a read of events."""
     db = str(client.connection_pool.connection_kwargs.get("db", 0))
     clients: list[dict[str, str]] = await client.client_list()
     return [c["id"] for c in clients if c["cmd"] == "xread" and c["db"] == db and "b" in c["flags"]]

@@ -208,7 +208,7 @@ async def test_a_job_that_waits_longer_than_its_ttl_is_not_lost(engine: Engine, 
 
 @pytest.mark.parametrize("ttl_s", [1, 2])
 async def test_a_job_with_a_short_ttl_is_kept_until_it_has_ended(engine: Engine, client: Any, ttl_s: int) -> None:
-    """A sweep renews what waits about once a second: such a TTL would be over before that."""
+    """A sweep renews what waits about once a second: such a TTL would expire earlier."""
     new = gateway_job()._replace(ttl_s=ttl_s)
     await engine.enqueue([new])
     assert all(2 < ttl <= 10 for ttl in await ttls_of(client, new.job_id)), "while it waits"

@@ -1,4 +1,4 @@
-"""Contract 001 from the other side: jobs of gateways that know nothing of us, run by our workers.
+"""Contract 001 seen from foreign producers: jobs of gateways that know nothing of us, run by our workers.
 
 The producer is `examples/redis_producer.py`; where a test writes the keys itself, something in them is amiss.
 """
@@ -146,7 +146,7 @@ async def test_a_task_that_our_worker_lacks_goes_on_to_a_foreign_one(url: str, c
 
 
 async def nothing() -> None:
-    """Do nothing."""
+    """A plain producer without special behaviour."""
 
 
 async def test_our_worker_takes_the_ttl_from_the_hash(app: Callsheet, client: Any) -> None:

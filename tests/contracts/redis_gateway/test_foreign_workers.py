@@ -1,7 +1,7 @@
 """Contract 001, "Worker Contract Requirements": jobs of ours run by workers that know nothing of us, and beside ours.
 
-The foreign workers are `examples/redis_worker.py` and `examples/redis-worker-node`. Where a test plays one itself with
-raw commands, it is a rude one: it does not look whether the job is still its own before it writes.
+The foreign workers are `examples/redis_worker.py` and `examples/redis-worker-node`. A test that plays a foreign worker
+with raw commands plays a rude one: such a worker writes without checking its ownership first.
 """
 
 from __future__ import annotations
@@ -318,7 +318,7 @@ async def everything(engine: Engine, client: Any, job_id: str) -> tuple[Any, ...
 
 
 async def lost_by_a_rude_worker(engine: Engine, client: Any) -> tuple[Job, str]:
-    """A job that a foreign worker had and that is ours now; the message which that worker still remembers."""
+    """A job taken over from a foreign worker; the message which that worker still remembers."""
     job_id = await enqueued(engine)
     message_id, _ = await take(client)
     await client.hset(f"job:{job_id}", "status", "running")

@@ -1,7 +1,7 @@
 """Contract 001, `idempotency:{key}`: what another gateway, or anybody, has written under the key of a request.
 
-The contract names the key and its TTL, not its type. A value that names a job of the same requester is honoured; all
-else is as if it were not there.
+The contract names the key and its TTL, not its type. A value that names a job of the same requester is honoured; other
+keys are ignored.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def post(client: httpx2.AsyncClient, key: str = "order-7", **body: Any) ->
 
 
 async def is_a_new_job(live: Live, answer: httpx2.Response) -> None:
-    """A job was made, can be read, and is what the key stands for from now on."""
+    """Assert that a new, readable job exists and the key now refers to it."""
     assert answer.status_code == 202, answer.text
     job_id = answer.json()["job_id"]
     assert answer.headers["location"] == f"/v1/jobs/{job_id}"

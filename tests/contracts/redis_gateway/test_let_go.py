@@ -60,7 +60,7 @@ def ours(request: pytest.FixtureRequest) -> bool:
 
 
 async def job_at_a_stranger(engine: Engine, client: Any, *, ours: bool, word: str = "running") -> tuple[str, str, Any]:
-    """A job that a foreign worker has read, and what it says of it; the job's id, the message and its fields."""
+    """Give a job to a foreign worker and return its messages; the job's id, the message and its fields."""
     if ours:
         ((job_id, *_),) = await engine.enqueue([gateway_job('{"prompt":"hi"}')])
     else:
@@ -80,7 +80,7 @@ async def write(client: Any, job_id: str, word: str) -> None:
 
 
 async def runs_once_more(engine: Engine, client: Any, job_id: str, *, now: int | None = None) -> None:
-    """Our worker gets the job and ends it, and nothing is left of it to do."""
+    """Assert that our worker runs the job and no message remains."""
     (job,) = await engine.claim(ONE, now=now)
     assert (job.job_id, job.kind, json.loads(job.payload)) == (job_id, "chat", {"prompt": "hi"})
     assert await engine.settle([commands.succeed(job, '"ours"')], now=now) == [Settled.APPLIED]
@@ -124,7 +124,7 @@ async def test_a_job_that_a_foreign_worker_puts_back_runs(
 async def test_a_copy_that_comes_before_the_acknowledgement_runs_after_it(
     engine: Engine, client: Any, *, ours: bool
 ) -> None:
-    """Our worker is woken by the copy, and may be faster than the next command of the worker that wrote it."""
+    """The copy wakes our worker, which may overtake the writer's next command."""
     job_id, message_id, fields = await job_at_a_stranger(engine, client, ours=ours)
     await client.xadd("jobs:stream", fields)
     assert await engine.claim(ONE) == [], "that worker may as well be running it"

@@ -36,7 +36,7 @@ PATIENT = '{"max_lease_losses":50,"lost_lease_backoff":{"table_ms":[0]}}'
 
 @pytest.fixture
 def server() -> Iterator[RedisServer]:
-    """One that has a write on disk before it answers."""
+    """A private Redis that fsyncs every write before answering."""
     with RedisServer.start(settings={"appendfsync": "always"}) as server:
         yield server
 
@@ -59,7 +59,7 @@ async def client(url: str) -> AsyncIterator[Any]:
 
 
 class Crew:
-    """Workers of ours and of others, any of which may be killed; a new one takes its place."""
+    """Our workers and foreign ones, which tests may kill; a new one takes its place."""
 
     def __init__(self, url: str, log: Path) -> None:
         self._url = url
@@ -94,7 +94,7 @@ def crew(url: str, tmp_path: Path) -> Iterator[Crew]:
 
 
 async def enqueue_surely(engine: Engine, new: NewJob) -> None:
-    """Enqueue; where the answer was lost, ask again with the same id."""
+    """Enqueue; after a lost answer it repeats the request with the same id."""
     while True:
         try:
             await engine.enqueue([new])
@@ -114,7 +114,7 @@ async def produce(engine: Engine, acknowledged_ids: list[str]) -> None:
 
 
 async def ended(client: Any, ids: list[str]) -> int:
-    """How many of them have ended; none while the server is away."""
+    """Return the number of ended jobs; none while the server is away."""
     pipe = client.pipeline(transaction=False)
     for job_id in ids:
         pipe.hget(f"job:{job_id}", "status")

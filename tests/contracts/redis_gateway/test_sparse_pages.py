@@ -1,4 +1,4 @@
-"""A list whose filter fits few jobs: one answer goes on through the store for a while, then by its cursor."""
+"""A list whose filter fits few jobs: one answer scans part of the store, then continues by cursor."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.http.live import Live, serving
 
 
 async def rare_ones(live: Live) -> list[str]:
-    """Three of a kind, the newest first, with many others between."""
+    """Add three jobs of a rare kind, newest first, between many others."""
     ids = new_ids(40)
     await live.engine.enqueue([NewJob(id_, "often" if n % 18 else "rare") for n, id_ in enumerate(ids)])
     return [ids[36], ids[18], ids[0]]

@@ -1,7 +1,7 @@
 """Made-up videos whose on-screen text is known: `made_up(name, folder)`, made once per folder, drawn and encoded here.
 
-`ALL` are ordinary videos, one per kind of text; `CAPTIONS_40` has forty states of text in a minute; `ODD` are files
-that are strange in one way each. In tests: the fixture `video`, which keeps them for the session.
+`ALL` are ordinary videos, one per kind of text; `CAPTIONS_40` has forty states of text in a minute; `ODD` lists files
+with one anomaly each. In tests: the fixture `video`, which keeps them for the session.
 """
 
 from __future__ import annotations

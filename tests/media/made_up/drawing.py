@@ -18,7 +18,7 @@ FADE_STEPS = 25
 
 
 class Line(NamedTuple):
-    """A line of text, its place, and when it is there. `fade_s` at both ends; `scroll` in pixels a second, upwards."""
+    """A line of text with its position and time span. `fade_s` at both ends; `scroll` in pixels a second, upwards."""
 
     text: str
     start_s: float
@@ -34,7 +34,7 @@ class Line(NamedTuple):
     is_truth: bool = True
 
     def shown_at(self, time_s: float) -> float:
-        """How much of it is seen, 0 to 1."""
+        """Return the visible share of a line, from 0 to 1."""
         if not self.start_s <= time_s < self.end_s:
             return 0.0
         if not self.fade_s:
@@ -47,7 +47,7 @@ class Line(NamedTuple):
         return self.at[0], self.at[1] - self.scroll * (time_s - self.start_s)
 
     def truth(self, height: int) -> Truth:
-        """When it can be read."""
+        """Return the time span in which the line is readable."""
         start_s, end_s = self.start_s + self.fade_s / 2, self.end_s - self.fade_s / 2
         if self.scroll:
             _, top, _, bottom = font_of(self.font, self.px).getbbox(self.text)
@@ -61,7 +61,10 @@ Background = Callable[[float, tuple[int, int]], Image.Image]
 
 
 class Film(NamedTuple):
-    """A film to be drawn. `moves`: its background is another one in each frame; `inset`: a camera in a corner is."""
+    """A film, drawn frame by frame.
+
+    `moves`: its background changes in every frame; `inset`: an inset in the corner moves.
+    """
 
     lines: tuple[Line, ...]
     background: Background
@@ -72,17 +75,17 @@ class Film(NamedTuple):
     inset: bool = False
 
     def truths(self) -> tuple[Truth, ...]:
-        """All lines, in the order in which they come."""
+        """Return the truths of all lines, ordered by start."""
         result = (line.truth(self.size[1]) for line in self.lines if line.is_truth)
         return tuple(sorted((truth for truth in result if truth.t_end_ms > truth.t_start_ms), key=lambda t: t[1:3]))
 
     def state_at(self, time_s: float) -> object:
-        """Two times with the same state look the same."""
+        """Return a key for the drawn state: equal keys mean equal pictures."""
         seen = tuple((line.shown_at(time_s), line.scroll and time_s) for line in self.lines)
         return (seen, self.moves and time_s, self.background(time_s, (16, 9)).tobytes())
 
     def picture_at(self, time_s: float) -> Image.Image:
-        """The frame at a time, without the inset."""
+        """Return the frame at a time, without the inset."""
         picture = self.background(time_s, self.size)
         for line in self.lines:
             if share := line.shown_at(time_s):
@@ -104,7 +107,7 @@ def _with_line(picture: Image.Image, line: Line, place: tuple[float, float], sha
 
 @cache
 def font_of(name: str, px: int) -> ImageFont.FreeTypeFont:
-    """A font of the system, if it is there; Pillow's own otherwise, and for no name."""
+    """Return a system font, or None; Pillow's own otherwise, and for no name."""
     if name:
         try:
             return ImageFont.truetype(f"{name}.ttf", px)
@@ -116,17 +119,20 @@ def font_of(name: str, px: int) -> ImageFont.FreeTypeFont:
 
 
 def width_of(text: str, px: int, font: str = "") -> float:
-    """How wide a line is."""
+    """Return the width of a line in pixels."""
     return font_of(font, px).getlength(text)
 
 
 def plain(colour: Colour) -> Background:
-    """One colour."""
+    """Return a picture of one colour."""
     return lambda _, size: Image.new("RGB", size, colour)
 
 
 def scenes(colours: tuple[Colour, ...], each_s: float) -> Background:
-    """Another picture every so many seconds, with large dark and bright parts: what a hash of the whole does see."""
+    """Another picture every so many seconds, with large dark and bright parts.
+
+    Visible to a hash of the whole picture.
+    """
 
     def draw(time_s: float, size: tuple[int, int]) -> Image.Image:
         number = int(time_s / each_s) % len(colours)

@@ -30,7 +30,7 @@ def centred(text: str, times: tuple[float, float], y: float, line: Line, width: 
 
 
 def one_after_another(texts: Sequence[str], each_s: float, y: float, like: Line, width: int = 1280) -> tuple[Line, ...]:
-    """Lines at the same place, each there for so long and then gone."""
+    """Return lines that replace one another at the same position."""
     return tuple(
         centred(text, (at * each_s, (at + 1) * each_s), y, like, width) for at, text in enumerate(texts) if text
     )
@@ -39,7 +39,7 @@ def one_after_another(texts: Sequence[str], each_s: float, y: float, like: Line,
 def added(
     texts: Sequence[str], times: tuple[float, float, float], corner: tuple[float, float], like: Line
 ) -> list[Line]:
-    """Lines below one another that come one by one and stay; `times` are the first, the step and the end."""
+    """Return lines that appear below one another and stay; `times` are the first, the step and the end."""
     first, step, end = times
     return [
         like._replace(text=text, start_s=first + at * step, end_s=end, at=(corner[0], corner[1] + at * like.px * 1.6))

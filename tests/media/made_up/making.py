@@ -22,7 +22,7 @@ TICKS = 30_000  # a second; 29.97 frames a second are 1001 ticks apart
 
 
 class Coding(NamedTuple):
-    """How frames become a file. `turn` is what a player has to turn them by, in degrees."""
+    """How frames become a file. `turn` is the rotation that players must apply, in degrees."""
 
     codec: str = "libx264"
     pix_fmt: str = "yuv420p"
@@ -34,7 +34,7 @@ class Coding(NamedTuple):
 
 
 def made_up(name: str, folder: Path) -> MadeUp:
-    """The video of this name; it is made when the folder has none yet."""
+    """Return the video of this name; a missing file is created."""
     from .odd import ODD_MAKERS  # noqa: PLC0415 - those are made with what is below
 
     if name in FILMS:
@@ -49,7 +49,7 @@ def film_in(folder: Path, name: str, film: Film, coding: Coding) -> MadeUp:
 
 
 def encoded(folder: Path, name: str, film: Film, ticks: Sequence[int], coding: Coding) -> MadeUp:
-    """A film with frames at these ticks; the first need not be 0."""
+    """A film with frames at these ticks; the first timestamp may be above 0."""
     path = folder / f"{name}.{coding.suffix}"
     seconds = [(tick - ticks[0]) / TICKS for tick in ticks]
     if not path.exists():
@@ -64,7 +64,7 @@ def encoded(folder: Path, name: str, film: Film, ticks: Sequence[int], coding: C
 
 
 def _pictures(film: Film, seconds: Sequence[float]) -> Iterator[Image.Image]:
-    """The same object again while nothing changes."""
+    """Yield pictures, repeating the same object while nothing changes."""
     state: object = None
     picture: Image.Image | None = None
     for second in seconds:

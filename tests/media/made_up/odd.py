@@ -1,4 +1,4 @@
-"""Files that are strange in one way each. The frames of most carry their own number, which `number_in` reads."""
+"""Media files with one anomaly each. The frames of most carry their own number, which `number_in` reads."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def numbered(seconds: Sequence[float], size: tuple[int, int] = SIZE, fps: int = 
 
 
 def number_in(picture: Image.Image) -> int:
-    """The number of a frame that was made by `numbered`."""
+    """Return the number drawn into a frame by `numbered`."""
     shades = np.asarray(picture.convert("L"), np.float64)
     row = shades[int(shades.shape[0] * 0.1) : int(shades.shape[0] * 0.45)].mean(axis=0)
     width = len(row) / BITS
@@ -120,12 +120,12 @@ def hole(folder: Path) -> MadeUp:
 
 
 def truncated(folder: Path) -> MadeUp:
-    """The first half of an MP4 file, which says how long it was."""
+    """Return half an MP4 file whose head states the full length."""
     return _changed(film_in(folder, "whole", FILMS["slide"](), Coding()), folder, _half, "truncated")
 
 
 def truncated_ts(folder: Path) -> MadeUp:
-    """The first half of a stream that does not say how long it is."""
+    """Return half a transport stream, which states no length."""
     film = film_in(folder, "whole_ts", FILMS["slide"](), Coding(suffix="ts", options=INTRA))
     return _changed(film, folder, _half, "truncated_ts")
 
@@ -137,7 +137,7 @@ def empty(folder: Path) -> MadeUp:
 
 
 def zero_length(folder: Path) -> MadeUp:
-    """A whole file with a video stream in which there is not one frame."""
+    """Return a complete file whose video stream has no frames."""
     path = folder / "zero_length.mp4"
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=25)
@@ -147,7 +147,7 @@ def zero_length(folder: Path) -> MadeUp:
 
 
 def no_frames(folder: Path) -> MadeUp:
-    """A stream of which all but the head is noise."""
+    """Return a stream with a valid head followed by noise."""
     film = film_in(folder, "short", FILMS["price"]()._replace(seconds=2), Coding(suffix="mkv"))
     return _changed(film, folder, _noise_after_head, "no_frames")
 

@@ -1,4 +1,4 @@
-"""What is known of a made-up video."""
+"""The known facts about a made-up video."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 
 class Truth(NamedTuple):
-    """One line of text and when it is on screen, from the first frame on. `px` is the size of its font.
+    """A line of text, with its span on screen counted from the first frame. `px` is the size of its font.
 
-    Text that fades counts while it is at least half visible, and text that scrolls while all of it is in the picture.
+    Fading text counts while at least half visible, scrolling text while completely in the picture.
     """
 
     text: str
@@ -19,7 +19,7 @@ class Truth(NamedTuple):
 
 
 class MadeUp(NamedTuple):
-    """A video and its truths. `times_ms` has the true time of each frame; sizes are those that a viewer sees."""
+    """A video with its truths. `times_ms` has the true time of each frame; sizes are those that a viewer sees."""
 
     name: str
     path: Path

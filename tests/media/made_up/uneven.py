@@ -19,7 +19,7 @@ RATE_HZ = 48_000
 
 
 class Uneven(NamedTuple):
-    """When frames begin, when the last ends, and from when to when there is a tone."""
+    """Frame start times, the end of the last frame, and the span of a tone."""
 
     starts: tuple[float, ...]
     end: float
@@ -32,7 +32,7 @@ class Uneven(NamedTuple):
         return max(self.end, last) - min(self.starts[0], first)
 
     def shown_at(self, time_s: float) -> int:
-        """The number of the frame that stands at a time from the beginning; the first stands from there on."""
+        """Return the number of the visible frame at a time from the start; the first frame counts from time 0."""
         zero = min(self.starts[0], (self.tone or self.starts)[0])
         return max(0, sum(start - zero <= time_s + 1e-4 for start in self.starts) - 1)
 
@@ -55,7 +55,7 @@ UNEVEN = {
 
 
 def uneven_in(folder: Path, name: str, suffix: str, *, is_reordered: bool = False) -> Path:
-    """The file of this name, in MP4 or Matroska, with a rate in its head that is not true; or with B-frames, too."""
+    """Return the MP4 or Matroska file of this name, with a wrong frame rate in its head; or with B-frames."""
     film = UNEVEN[name]
     path = folder / f"{name}.{suffix}"
     with av.open(str(path), "w", format={"mkv": "matroska"}.get(suffix, suffix)) as container:

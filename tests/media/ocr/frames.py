@@ -18,7 +18,7 @@ QUALITY = 92
 
 
 class Drawn(NamedTuple):
-    """A frame and the lines on it."""
+    """A frame with its lines of text."""
 
     name: str
     jpeg: bytes
@@ -26,7 +26,7 @@ class Drawn(NamedTuple):
 
     @property
     def words(self) -> list[str]:
-        """All of its words."""
+        """Return every word of the frame."""
         return " ".join(self.lines).split()
 
 
@@ -44,7 +44,7 @@ def jpeg(image: Image.Image) -> bytes:
 
 
 def photograph(seed: int, size: tuple[int, int] = SIZE, low: int = 20, high: int = 235) -> Image.Image:
-    """Soft blobs of colour with some grain: no text in it. Made at half its size, which is quicker."""
+    """Soft blobs of colour with some grain: a photograph without text. Drawn at half size for speed."""
     random = np.random.default_rng(seed)
     half = ((size[0] + 1) // 2, (size[1] + 1) // 2)
     coarse = random.integers(low, high, (9, 16, 3), dtype=np.uint8)
@@ -193,7 +193,7 @@ KINDS: tuple[Callable[[], Pen], ...] = (
 
 @cache
 def kinds() -> tuple[Drawn, ...]:
-    """One frame of each kind."""
+    """Return one frame per kind."""
     pictures = [(kind.__name__, kind()) for kind in KINDS]
     return tuple(Drawn(name, jpeg(pen.image), tuple(pen.lines)) for name, pen in pictures)
 
@@ -213,7 +213,7 @@ def captions(size: tuple[int, int] = SIZE) -> Iterator[Drawn]:
 
 
 def in_the_dark() -> Drawn:
-    """Dark text in the dark half of a picture: one limit for all of it makes both black."""
+    """Dark text in the dark half of a picture: a single threshold turns both black."""
     width, height = 1280, 720
     ground = np.tile(np.linspace(30, 250, width, dtype=np.float32), (height, 1))
     pen = Pen(Image.fromarray(ground.astype(np.uint8)).convert("RGB"))
@@ -226,7 +226,7 @@ def empty() -> Drawn:
 
 
 def plate(text: str) -> Drawn:
-    """A small frame that is read at once."""
+    """Return a small frame that OCR reads fast."""
     pen = Pen(Image.new("RGB", (640, 200), "white"))
     pen.write((30, 100), text, 48, "black")
     return Drawn(text, jpeg(pen.image), (text,))

@@ -1,4 +1,4 @@
-"""Cells of a picture, beside what they mean; the last row and column of them may be smaller than the rest."""
+"""Cells of a picture, beside what they mean; cells of the last row and column may be smaller."""
 
 from __future__ import annotations
 

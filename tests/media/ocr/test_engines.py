@@ -1,4 +1,4 @@
-"""What is said before anything starts: options, engines and languages."""
+"""Checks before the engine starts: options, engines and languages."""
 
 from __future__ import annotations
 

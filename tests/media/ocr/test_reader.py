@@ -18,7 +18,7 @@ PATIENCE_S = 60.0
 
 
 class Shelf:
-    """Frames by key, and which were asked for."""
+    """Frames by key, with a record of requested keys."""
 
     def __init__(self, frames: Sequence[Drawn]) -> None:
         self.frames = {f"frames/v/{at * 100}.jpg": frame.jpeg for at, frame in enumerate(frames)}

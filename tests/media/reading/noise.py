@@ -1,4 +1,4 @@
-"""Readings as an engine gives them: the same text, a little wrong now and then, the same for a seed."""
+"""Readings as an engine gives them: equal text with occasional errors, deterministic per seed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ CONFUSED = {"l": "1I|", "o": "0c", "O": "0Q", "i": "l1", "s": "5", "S": "5$", "e
 
 
 def saw(text: str, t_start: int, t_end: int, box: Box = PLACE, confidence: float = 0.9) -> Seen:
-    """One detection."""
+    """Return one detection."""
     return Seen(f"{t_start}-{text}", t_start, t_end, text, confidence, box, "eng")
 
 
 def misread(text: str, chance: random.Random) -> str:
-    """The text with one or two slips: a confused letter, a lost or doubled space, a sign, another case."""
+    """Return the text with one or two misread letters.
+
+    A confused letter, a lost or doubled space, a sign, another case.
+    """
     letters = list(text)
     for _ in range(chance.choice((1, 1, 2))):
         at = chance.randrange(len(letters))
@@ -34,7 +37,7 @@ def misread(text: str, chance: random.Random) -> str:
 
 
 def noisy(texts: list[str], seed: int, frames: int = 8, each_ms: int = 500, share: float = 0.3) -> list[Seen]:
-    """Each text for so many frames, one after another, a share of them misread."""
+    """Yield each text for a number of frames, misreading a share of them."""
     chance = random.Random(seed)
     seen = []
     for at in range(len(texts) * frames):

@@ -21,7 +21,7 @@ class Outcome(NamedTuple):
         return [frame for frame in self.kept if truth.t_start_ms <= frame.timestamp_ms < truth.t_end_ms]
 
     def found(self, film: MadeUp) -> int:
-        """How many texts are on at least one kept frame."""
+        """Return the number of texts visible on at least one kept frame."""
         return sum(bool(self.showing(truth)) for truth in film.truths)
 
 

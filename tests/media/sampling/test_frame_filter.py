@@ -1,4 +1,4 @@
-"""The frame filter on drawn samples, ten a second: what is kept, and since when it says that it was there."""
+"""The frame filter on drawn samples, ten a second: the kept frames, and their start times."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CAPTION = (slice(130, 142), slice(100, 200))
 
 @cache
 def scene(seed: int = 1) -> Gray:
-    """All of the waves that the hash looks at, each strong, so that small things do not change it."""
+    """Return a picture with strong energy in every hashed wave, so that small changes do not alter the hash."""
     chance = np.random.default_rng(seed)
     waves = chance.choice([-1, 1], (8, 8)) * chance.uniform(0.5, 1, (8, 8))
     high, wide = (np.cos(np.pi * np.arange(8)[:, None] * (np.arange(n) + 0.5) / n) for n in (HEIGHT, WIDTH))
@@ -121,7 +121,7 @@ def test_a_camera_in_a_corner_is_not_taken_for_text() -> None:
 
 
 def test_a_sample_that_stands_alone_is_at_rest() -> None:
-    """At one frame a second no sample is followed by one like it."""
+    """At one frame per second neighbouring samples always differ."""
     frame_filter = FrameFilter(Sampling())
     results = []
     for at in range(10):

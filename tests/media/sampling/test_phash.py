@@ -31,5 +31,5 @@ def test_similarity_is_the_share_of_equal_bits() -> None:
 
 
 def test_the_hash_of_a_known_picture_does_not_change() -> None:
-    """It is kept with frames for as long as those are."""
+    """The hash is stored as long as its frame."""
     assert f"{phash(picture(1)):016x}" == "fca784a84fe428b5"

@@ -1,4 +1,4 @@
-"""Frames that say how they are to be turned."""
+"""Frames with rotation metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that cannot be sampled, or not all of them, and children that go wrong."""
+"""Files that cannot be sampled completely, and crashing children."""
 
 from __future__ import annotations
 
@@ -225,7 +225,7 @@ child.main(sys.argv[1])
 
 
 def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str) -> Path:
-    """Another program in place of the child; what it may see is the same."""
+    """Another program in place of the child; its sandbox is identical."""
     child = tmp_path / "child.py"
     child.write_text(body)
     monkeypatch.setattr(sampling, "CHILD", child)

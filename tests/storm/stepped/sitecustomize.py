@@ -2,7 +2,7 @@
 
 This folder is put on the path of such processes, so that the interpreter imports this file before anything else.
 STORM_CLOCK names the file that says by how many seconds the clock is wrong; it is read anew each tenth of a second.
-libfaketime is not used here: under it `time.sleep` of Python 3.11 raises EINVAL now and then.
+This replaces libfaketime: libfaketime makes `time.sleep` of Python 3.11 raise EINVAL sometimes.
 """
 
 from __future__ import annotations
