@@ -62,7 +62,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Log nothing."""
+        """Write no log line."""
 
 
 def _events(text: str) -> list[bytes]:

@@ -28,7 +28,7 @@ class Silence:
         self._fallen = False
 
     def fall(self) -> None:
-        """Stop forwarding."""
+        """Stop forwarding bytes, with connections open."""
         self._fallen = True
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -46,7 +46,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(text)
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing."""
+        """Write no log line."""
 
 
 class Service:
