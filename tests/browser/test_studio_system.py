@@ -13,7 +13,7 @@ from callsheet.kernel.job import Status
 from callsheet.objects import Credentials, HeldCredentials
 from callsheet.objects.s3 import S3Objects
 from callsheet.objects.s3_wire import Bucket
-from callsheet.outbox.health import Destination, Health
+from callsheet.outbox.breaker import Destination, Health
 from tests.http.dead import dead
 from tests.http.live import Live
 from tests.outbox import kit

@@ -9,8 +9,7 @@ import pytest
 from callsheet.catalog import open_catalog
 from callsheet.catalog.postgres.store import PostgresCatalog
 from callsheet.catalog.protocol import Catalog
-from callsheet.catalog.records import Box
-from callsheet.catalog.rows import MOST_PX
+from callsheet.catalog.records import MOST_PX, Box
 from callsheet.catalog.search.records import Query
 from callsheet.kernel.errors import StoreError
 from tests.catalog.kit import ANN, added, ready, segment, writer

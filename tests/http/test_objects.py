@@ -20,8 +20,7 @@ from callsheet.api import objects as object_routes
 from callsheet.api import uploads
 from callsheet.http import upload_records
 from callsheet.objects import Objects, Signer
-from callsheet.objects.own import OwnObjects
-from callsheet.objects.signing import Claims
+from callsheet.objects.signing import Claims, OwnObjects
 from tests import stores
 from tests.http.live import Live, problem, serving
 from tests.running_worker import until

@@ -181,7 +181,7 @@ CLOCK = [
     ),
     *of(
         "kernel",
-        "outbox/health.py",
+        "outbox/breaker.py",
         (
             "a clock that steps back hides no trouble",
             "if 0 <= now - self._read_at < REFRESH_MS:",

@@ -101,7 +101,7 @@ LETTER_CORTANA = [
     Guard(
         "kernel",
         "a box written by SQL is read",
-        "catalog/rows.py",
+        "catalog/records.py",
         "if isinstance(number, int | float) else 0",
         "",
         "tests/catalog/test_refresh.py::test_a_box_as_a_worker_by_sql_writes_it_is_read",
@@ -109,7 +109,7 @@ LETTER_CORTANA = [
     Guard(
         "kernel",
         "boxes are whole pixels",
-        "catalog/rows.py",
+        "catalog/records.py",
         "round(min(max(number, -MOST_PX), MOST_PX))",
         "number",
         "tests/catalog/test_refresh.py::test_a_box_as_a_worker_by_sql_writes_it_is_read",

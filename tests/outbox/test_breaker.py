@@ -7,8 +7,7 @@ import pytest
 
 from callsheet.engine import Engine
 from callsheet.outbox import Endpoints
-from callsheet.outbox.breaker import Breaker, State, read
-from callsheet.outbox.health import Destination, Health, troubled
+from callsheet.outbox.breaker import Breaker, Destination, Health, State, read, troubled
 from tests import stores
 from tests.outbox.kit import add_events, delivering, event, until
 from tests.outbox.sink import Sink, answer

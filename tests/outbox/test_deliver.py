@@ -12,8 +12,8 @@ from callsheet.kernel.settlement import OutboxSettlement
 from callsheet.net.guarded_client import GuardedClient
 from callsheet.outbox import Deliveries, Endpoints
 from callsheet.outbox.attempt import Attempted, Attempts
+from callsheet.outbox.breaker import Destination
 from callsheet.outbox.decide import Outcome, attempts_in, log_of
-from callsheet.outbox.health import Destination
 from callsheet.receiver import Receiver
 from callsheet.store.protocol import Store
 from callsheet.testing.clock import Clock, VirtualStore

@@ -7,7 +7,7 @@ import pytest
 from callsheet.engine import Engine
 from callsheet.kernel import commands
 from callsheet.outbox import Endpoints
-from callsheet.outbox.events import job_event
+from callsheet.outbox.endpoints import job_event
 from callsheet.receiver import Receiver
 from callsheet.store.protocol import ClaimRequest, Settled
 from tests.outbox.kit import delivering, until

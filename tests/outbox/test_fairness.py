@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import pytest
 
 from callsheet.engine import Engine
-from callsheet.outbox.health import Destination
+from callsheet.outbox.breaker import Destination
 from callsheet.outbox.shares import Shares
 from callsheet.store.outbox import ClaimShares, DestinationLimit
 from tests import stores

@@ -20,8 +20,7 @@ from callsheet.engine.system_secrets import PLACES, Place, SecretSealed, sealed_
 from callsheet.kernel.errors import CallsheetError
 from callsheet.objects import open_objects
 from callsheet.store.protocol import Store
-from callsheet.vault.keyfile import write_file
-from callsheet.vault.keys import first_keys
+from callsheet.vault.keys import first_keys, write_file
 from callsheet.vault.local import LocalKeyring
 from tests import stores
 

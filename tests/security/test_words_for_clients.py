@@ -18,7 +18,7 @@ from callsheet.kernel.errors import CallsheetError, DiskFull, DuplicateJob, Stor
 from callsheet.kernel.retry import JobError
 from callsheet.outbox import Endpoints
 from callsheet.vault.errors import InvalidKeyring, KeyServiceUnavailable, NoKeyring
-from callsheet.vault.keyfile import read_file
+from callsheet.vault.keys import read_file
 from callsheet.worker.execute import after_error
 from callsheet.worker.outages import outage_of
 from callsheet.worker.words import refusal_of

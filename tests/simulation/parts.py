@@ -13,7 +13,7 @@ from callsheet.net.guard import Rules
 from callsheet.net.guarded_client import GuardedClient
 from callsheet.outbox.deliver import Deliveries
 from callsheet.outbox.endpoints import Endpoints
-from callsheet.outbox.options import DeliveryOptions
+from callsheet.outbox.shares import DeliveryOptions
 from callsheet.worker.disk import Usage
 from callsheet.worker.runner import Worker
 

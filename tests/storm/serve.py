@@ -13,7 +13,7 @@ from callsheet.cli import main
 from callsheet.contracts.control_plane import claims
 from callsheet.kernel.retry import OUTBOX
 from callsheet.outbox import breaker, decide
-from callsheet.outbox.options import DeliveryOptions
+from callsheet.outbox.shares import DeliveryOptions
 
 claims.LEASE_S, claims.BEAT_S, claims.PROVISIONAL_S = 4.0, 1.0, 4.0
 breaker.FIRST_OPEN_MS, breaker.MOST_OPEN_MS = 3_000, 10_000

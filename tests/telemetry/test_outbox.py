@@ -10,8 +10,8 @@ import pytest
 
 from callsheet import Callsheet
 from callsheet.kernel.job import OutboxEvent
+from callsheet.outbox.breaker import Health as Destinations
 from callsheet.outbox.gauges import OutboxGauges
-from callsheet.outbox.health import Health as Destinations
 from callsheet.outbox.shares import Shares
 from callsheet.worker.health import Health
 from tests.outbox.kit import add_events, delivering, endpoints, until

@@ -26,10 +26,9 @@ from callsheet.store.protocol import ClaimRequest, Store
 from callsheet.store.redis import RedisStore
 from callsheet.store.sqlite import SqliteStore
 from callsheet.vault import Opened, Secret, Vault
-from callsheet.vault.access import Access
 from callsheet.vault.errors import CredentialRejected
 from callsheet.vault.local import LocalKeyring
-from callsheet.vault.refresh import Meaning, Patience, Refresher, RefreshRequest
+from callsheet.vault.refresh import Access, Meaning, Patience, Refresher, RefreshRequest
 from callsheet.vault.rewrap import rewrap
 from tests.store_driver import new_job
 

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from callsheet.cli import cli
 from callsheet.vault import Vault, keyring_from
-from callsheet.vault.keyfile import read_file
+from callsheet.vault.keys import read_file
 from tests import stores
 from tests.vault.test_rewrap import all_open, filled
 

@@ -12,10 +12,9 @@ from callsheet.engine import Engine
 from callsheet.kernel.job import Credentials
 from callsheet.vault import Binding, Secret, Vault, keyring_from
 from callsheet.vault.errors import InvalidKeyring, NoKeyring, UnknownKek
-from callsheet.vault.keyfile import changing, read_file, write_file
-from callsheet.vault.keys import Keys, first_keys, read_keys
+from callsheet.vault.keys import Keys, changing, first_keys, read_file, read_keys, write_file
 from callsheet.vault.local import FileKeyring, LocalKeyring
-from callsheet.vault.wraps import Wraps, totals
+from callsheet.vault.vault import Wraps, totals
 
 KEY = base64.b64encode(bytes(range(32))).decode()
 OTHER = base64.b64encode(bytes(32)).decode()

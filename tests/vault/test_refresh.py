@@ -14,11 +14,10 @@ from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
 from callsheet.vault import Secret, Vault
-from callsheet.vault.access import Access, expiry_of
 from callsheet.vault.errors import CredentialRejected, RefreshFailed
 from callsheet.vault.keys import first_keys
 from callsheet.vault.local import LocalKeyring
-from callsheet.vault.refresh import Meaning, Patience, Refresher, RefreshRequest, meaning_of
+from callsheet.vault.refresh import Access, Meaning, Patience, Refresher, RefreshRequest, expiry_of, meaning_of
 from tests.store_driver import new_job
 
 URL = "https://requester.example/refresh"
@@ -296,7 +295,7 @@ async def test_credentials_are_renewed_before_they_end_and_the_old_ones_serve_me
     access = Access(sealed, Refresher(memory, sealed, requester.send, LONG), job, URL)
     await access.run(storage.put, meaning)
     for after_s, request in ((790, 0), (810, 1)):
-        monkeypatch.setattr("callsheet.vault.access.time", _Clock(begun + after_s))
+        monkeypatch.setattr("callsheet.vault.refresh.time", _Clock(begun + after_s))
         assert await access.run(storage.put, meaning) == "stored"  # also when the requester refuses
         assert len(requester.asked) == request
     assert await access.run(storage.put, meaning) == "stored"
@@ -312,6 +311,9 @@ class _Clock:
 
     def time(self) -> float:
         return self.at
+
+    def monotonic(self) -> float:
+        return time.monotonic()
 
 
 def test_expiry_is_read_from_seconds_or_a_date() -> None:

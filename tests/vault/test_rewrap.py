@@ -15,8 +15,7 @@ from callsheet.engine import Engine
 from callsheet.kernel.job import Credentials
 from callsheet.vault import Secret, Vault
 from callsheet.vault.errors import CredentialsConflict, UnknownKek
-from callsheet.vault.keyfile import write_file
-from callsheet.vault.keys import Keys, first_keys
+from callsheet.vault.keys import Keys, first_keys, write_file
 from callsheet.vault.local import FileKeyring, LocalKeyring
 from callsheet.vault.rewrap import Progress, rewrap
 from tests.store_driver import new_job

@@ -17,8 +17,7 @@ from callsheet.cli import cli
 from callsheet.outbox import Endpoints
 from callsheet.outbox.endpoints import Endpoint, save
 from callsheet.store.protocol import Store
-from callsheet.vault.keyfile import read_file
-from callsheet.vault.keys import Keys, first_keys
+from callsheet.vault.keys import Keys, first_keys, read_file
 from callsheet.vault.local import FileKeyring, LocalKeyring
 from tests import stores
 

@@ -21,8 +21,7 @@ from callsheet.http.problems import Problem
 from callsheet.http.state import ServerState, state_of
 from callsheet.kernel.errors import QuotaExceeded
 from callsheet.objects import ObjectInfo, Objects
-from callsheet.objects.own import OwnObjects
-from callsheet.objects.signing import Claims, disposition
+from callsheet.objects.signing import Claims, OwnObjects, disposition
 
 IDLE_S = 60.0  # a client silent for this long is disconnected
 MOST_BYTES = attempt_files.UNSAID_BYTES  # for a URL without size; S3's limit for one request

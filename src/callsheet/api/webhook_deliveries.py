@@ -18,9 +18,8 @@ from callsheet.http.json_bodies import JsonAnswer, parse_json, read, request_bod
 from callsheet.http.parameters import ALWAYS, BODY, NO_NUL, Reader, Writer
 from callsheet.http.state import state_of
 from callsheet.kernel.job import Delivery, OutboxEvent
-from callsheet.outbox.breaker import Breaker
+from callsheet.outbox.breaker import Breaker, Destination, troubled
 from callsheet.outbox.decide import attempts_in, log_of
-from callsheet.outbox.health import Destination, troubled
 from callsheet.outbox.replay import DeliveryNotFound, Selection, find_one, replay_many, replay_one
 from callsheet.outbox.signing import IS_FIELD
 from callsheet.store.outbox import OutboxFilter

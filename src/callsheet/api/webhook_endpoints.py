@@ -16,9 +16,8 @@ from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.parameters import ALWAYS, BODY, Reader, Writer
 from callsheet.http.problems import Problem
 from callsheet.http.state import state_of
-from callsheet.outbox.breaker import Breaker
+from callsheet.outbox.breaker import Breaker, Destination, troubled
 from callsheet.outbox.endpoints import Endpoint, Endpoints
-from callsheet.outbox.health import Destination, troubled
 from callsheet.outbox.replay import Selection, replay_many
 
 from .webhook_deliveries import HealthBody, Ms, Text, health_body

@@ -14,7 +14,7 @@ from callsheet.kernel.errors import DocumentConflict
 from callsheet.outbox.endpoints import Endpoint, SealedSecret, every, owner_of, save
 from callsheet.vault.errors import RetiredKek, Tampered, UnknownKek
 from callsheet.vault.rewrap import Progress
-from callsheet.vault.wraps import Wraps
+from callsheet.vault.vault import Wraps
 
 from .sealing import VaultSealer, kek_of
 

@@ -52,7 +52,7 @@ async def migrate_catalog(url: str) -> list[str]:
     scheme = url.partition(":")[0]
     try:
         if scheme in SQLITE:
-            from .sqlite.keeping import migrate_file  # noqa: PLC0415
+            from .sqlite.schema import migrate_file  # noqa: PLC0415
 
             return await migrate_file(url)
         if scheme in POSTGRES:

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from callsheet.client import Client, Conflict, JobEvent
-from callsheet.client.chat import TOKEN, VOID, answer, question, token
+from callsheet.client.client import TOKEN, VOID, answer, question, token
 from callsheet.kernel.errors import CallsheetError
 from callsheet.settings import ASK
 

@@ -13,8 +13,7 @@ from callsheet.kernel.errors import CallsheetError
 from callsheet.store import store_from_url
 from callsheet.vault import Binding, Keyring, keyring_from
 from callsheet.vault.errors import NoKeyring, VaultError
-from callsheet.vault.keyfile import read_file
-from callsheet.vault.keys import Keys, kek_name, read_keys
+from callsheet.vault.keys import Keys, kek_name, read_file, read_keys
 
 from .findings import Finding, bad, good, warning
 from .stores import missing_file

@@ -36,7 +36,7 @@ from callsheet.http.server import Server, ServerOptions, create_app, listen
 from callsheet.kernel.durations import seconds
 from callsheet.net.guard import StorageRules
 from callsheet.objects import objects_from_url
-from callsheet.outbox.options import MAX_BATCH
+from callsheet.outbox.shares import MAX_BATCH
 from callsheet.studio import mount
 
 from .acts import note

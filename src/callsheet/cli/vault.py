@@ -14,11 +14,10 @@ from callsheet.app.rewrapping import keks_in_use, rewrap_system, rewrap_webhooks
 from callsheet.settings import VAULT_REWRAP, VAULT_ROTATE, VAULT_STATUS
 from callsheet.vault import Vault, keyring_from
 from callsheet.vault.errors import NoKeyring
-from callsheet.vault.keyfile import changing, write_file
-from callsheet.vault.keys import Keys, first_keys, kek_name, kek_number
+from callsheet.vault.keys import Keys, changing, first_keys, kek_name, kek_number, write_file
 from callsheet.vault.rewrap import Progress as Rewrapped
 from callsheet.vault.rewrap import rewrap as rewrap_all
-from callsheet.vault.wraps import WARN_AT, totals
+from callsheet.vault.vault import WARN_AT, totals
 
 from . import bars
 from .acts import note

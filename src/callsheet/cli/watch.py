@@ -11,7 +11,7 @@ from datetime import datetime
 import click
 
 from callsheet.client import ApiError, Client, JobEvent, Patience, RemoteJob
-from callsheet.client.chat import TOKEN, token
+from callsheet.client.client import TOKEN, token
 from callsheet.settings import WATCH
 
 from . import logs

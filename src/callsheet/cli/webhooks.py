@@ -14,8 +14,7 @@ from callsheet.engine import Engine
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.job import Delivery, OutboxEvent
 from callsheet.outbox import Endpoint, Endpoints
-from callsheet.outbox.breaker import Breaker
-from callsheet.outbox.health import Destination, troubled
+from callsheet.outbox.breaker import Breaker, Destination, troubled
 from callsheet.outbox.replay import Selection, find_one, replay_many, replay_one
 from callsheet.settings import (
     JOBS_SHOW,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -14,15 +15,40 @@ from typing import Any, Self
 from callsheet.kernel.durations import Duration, seconds
 from callsheet.kernel.errors import InvalidInput, JobCanceled, JobFailed, ResultTimeout
 
-from .chat import TOKEN, Messages, answer, question, token
+from .cursor import ManyJobs, OneJob, job_path
 from .errors import Conflict, UnexpectedAnswer
 from .live import LiveEvent, follow_live
 from .patience import Patience, Pauses
-from .places import ManyJobs, OneJob, job_path
 from .records import JobEvent, Receipt, RemoteJob, Upload
 from .stream import follow
 from .transport import Transport
 from .uploads import OnUpload, send_all, unwatched, upload_path
+
+TOKEN = "token"  # noqa: S105 - the type of an event
+VOID = frozenset(
+    {"restart", "retrying", "lease_lost", "released", "waiting", "requeued"}
+)  # after these the answer starts again
+Messages = Sequence[Mapping[str, Any]]
+
+
+def question(messages: str | Messages, *, system: str = "", model: str | None = None) -> dict[str, Any]:
+    """Return the payload for one prompt or for a conversation."""
+    asked: dict[str, Any] = (
+        {"prompt": messages} if isinstance(messages, str) else {"messages": list(map(dict, messages))}
+    )
+    return asked | {name: value for name, value in (("system", system), ("model", model)) if value}
+
+
+def token(data: Mapping[str, Any]) -> str:
+    """Return the text of a token event."""
+    return str(data.get("text") or "")
+
+
+def answer(result: Any) -> str:
+    """Return the text of a result, for tasks that send no token events."""
+    text = result.get("text") if isinstance(result, Mapping) else result
+    return text if isinstance(text, str) else json.dumps(result, ensure_ascii=False)
+
 
 PAGE = 100
 VISIBLE = re.compile(r"[!-~]{1,255}").fullmatch

@@ -11,9 +11,9 @@ import httpx2
 
 from callsheet.net.sse import Frame, Parser
 
+from .cursor import Place
 from .errors import ApiError, EventTooLarge, ServerUnreachable
 from .patience import Pauses
-from .places import Place
 from .records import JobEvent
 from .transport import Transport
 

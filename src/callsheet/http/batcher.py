@@ -187,10 +187,8 @@ class EnqueueBatcher:
         )
 
 
-LOOK_S = 0.5
 SOON_S = 0.05
-FEW = 500
-MOST = 10_000
+MOST_QUEUES = 10_000
 
 
 class QueuedEstimates:
@@ -254,5 +252,5 @@ class QueuedEstimates:
     def _keep(self, requester_id: str, spare: int) -> None:
         self._spare[requester_id] = (time.monotonic(), spare)
         self._spare.move_to_end(requester_id)
-        if len(self._spare) > MOST:
+        if len(self._spare) > MOST_QUEUES:
             self._spare.popitem(last=False)  # an evicted tenant is checked again

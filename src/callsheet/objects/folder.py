@@ -21,9 +21,8 @@ from .errors import ObjectChanged, ObjectExists, ObjectNotFound
 from .face import Data
 from .folder_uploads import FolderUploads
 from .keys import OWN, checked, checked_prefix, checked_type
-from .own import OwnObjects
 from .records import ObjectInfo, Part, Upload
-from .signing import Signer
+from .signing import OwnObjects, Signer
 from .threads import in_thread, pieces
 from .tree import TEMPORARY, Entry, Tree, known_errors
 

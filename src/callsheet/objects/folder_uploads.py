@@ -19,8 +19,8 @@ from typing import Any
 from .errors import ObjectTooLarge, UploadBusy, UploadNotFound
 from .face import Data
 from .keys import OWN
-from .own import checked_number, chosen_parts
 from .records import Part, Upload
+from .signing import checked_number, chosen_parts
 from .threads import in_thread, pieces
 from .tree import NEW, READ, Tree, known_errors, names_in
 

@@ -14,12 +14,11 @@ from obstore.store import MemoryStore
 from .errors import ObjectChanged, ObjectExists, ObjectNotFound, ObjectTooLarge, UploadNotFound
 from .face import Data
 from .keys import checked, checked_prefix, checked_type
-from .own import OwnObjects, checked_number, chosen_parts
-from .reader import object_reader
 from .records import ObjectInfo, Part, Upload
 from .s3_errors import of_driver
-from .signing import Signer
+from .signing import OwnObjects, Signer, checked_number, chosen_parts
 from .threads import pieces
+from .transfer import object_reader
 
 PIECE_BYTES = 1024 * 1024
 

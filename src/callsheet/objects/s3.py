@@ -23,14 +23,13 @@ from .errors import (
 )
 from .face import Data
 from .keys import checked, checked_prefix, checked_type
-from .reader import object_reader
 from .records import MOST_PARTS, ObjectInfo, Part, Signed, Upload
 from .s3_errors import is_range_beyond_the_end, of_driver
-from .s3_uploads import S3Uploads, conditions, part_query
-from .s3_wire import Bucket, Call, Wire
+from .s3_wire import Bucket, Call, S3Uploads, Wire, conditions, part_query
 from .signing import disposition
 from .storage_breaker import StorageBreaker
 from .threads import pieces, regrouped
+from .transfer import object_reader
 
 if TYPE_CHECKING:
     from obstore.store import ClientConfig, S3Credential

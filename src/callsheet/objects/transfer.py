@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
+import io
 import json
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, BinaryIO, NamedTuple, cast
 
 from callsheet.net.backoff import pause_after
 
@@ -18,7 +19,12 @@ from .records import Fetched, ObjectInfo
 from .threads import in_thread
 
 if TYPE_CHECKING:
+    from collections.abc import Buffer  # type: ignore[attr-defined] # Python 3.12
+
+    from obstore import ReadableFile
+
     from .face import Objects
+
 
 PIECE_BYTES = 2 * 1024 * 1024
 TRIES = 6  # in a row without a single byte
@@ -212,3 +218,37 @@ def _read_note(path: Path) -> object:
         return json.loads(path.read_text("utf-8"))
     except (FileNotFoundError, ValueError):
         return None
+
+
+class _Raw(io.RawIOBase):
+    """Adapts obstore's reader: returns Python bytes and raises ObjectsError."""
+
+    def __init__(self, file: ReadableFile, known: Callable[[Exception], Exception]) -> None:
+        super().__init__()
+        self._file = file
+        self._known = known
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Buffer) -> int:
+        try:
+            found = self._file.read(len(memoryview(buffer)))
+        except Exception as error:  # noqa: BLE001 - the driver's errors end here
+            raise self._known(error) from None
+        memoryview(buffer)[: len(found)] = memoryview(found)
+        return len(found)
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self._file.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+
+def object_reader(file: ReadableFile, known: Callable[[Exception], Exception]) -> BinaryIO:
+    """Wrap obstore's reader in a buffer of 256 KiB, so that small reads and short seeks send no request."""
+    return cast("BinaryIO", io.BufferedReader(_Raw(file, known), 256 * 1024))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .deliver import Deliveries
 from .endpoints import Endpoint, Endpoints, Sealer
-from .options import DeliveryOptions
+from .shares import DeliveryOptions
 
 __all__ = [
     "Deliveries",

@@ -25,11 +25,9 @@ from callsheet.store.protocol import Settled
 from callsheet.store.tasks import end, wait
 
 from .attempt import Attempted, Attempts
-from .borrowed import Borrowed
+from .breaker import Destination, Health
 from .gauges import OutboxGauges, count
-from .health import Destination, Health
-from .options import DeliveryOptions
-from .shares import SLOW_MS, Shares, whose_more
+from .shares import SLOW_MS, Borrowed, DeliveryOptions, Shares, whose_more
 
 if TYPE_CHECKING:
     from types import TracebackType

@@ -9,16 +9,22 @@ import asyncio
 import hashlib
 import json
 import secrets
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from callsheet.engine.ids import new_id
 from callsheet.kernel.errors import CallsheetError, InvalidInput, Refused
+from callsheet.kernel.job import NewOutboxEvent
+from callsheet.kernel.wire import encode
 from callsheet.net.guard import Rules, target_of
 from callsheet.store.protocol import Document
 
 from .signing import new_secret
 
 if TYPE_CHECKING:
+    from callsheet.kernel.job import Job
     from callsheet.store.protocol import Store
+
 
 KIND = "webhook_endpoint"
 HEAD = "whe_"
@@ -222,3 +228,19 @@ def _read(document: Document) -> Endpoint:
     body = json.loads(document.body)
     body |= {"secrets": tuple(SealedSecret(**secret) for secret in body["secrets"]), "version": document.version}
     return Endpoint(**body)
+
+
+RESERVED = frozenset({"event_id", "type", "job_id", "sequence"})
+
+
+def job_event(job: Job, endpoint: str, type: str, data: Mapping[str, Any]) -> NewOutboxEvent:
+    """Build the outbox event of a job's next state change, for the `outbox=` parameter of that command.
+
+    `endpoint` is a registered endpoint's id, or a URL given in the job. `sequence` is the number of the job's next
+    event, so that receivers can drop outdated events. Raises NotJson, and ValueError if `data` has a reserved member.
+    """
+    event_id = f"evt_{new_id().replace('-', '')}"
+    ours = {"event_id": event_id, "type": type, "job_id": job.job_id, "sequence": job.event_seq + 1}
+    if taken := RESERVED & data.keys():
+        raise ValueError(f"{', '.join(sorted(taken))} cannot be given")
+    return NewOutboxEvent(event_id, endpoint, encode({**ours, **data}))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import OutboxEvent
 
     from .attempt import Attempted
-    from .health import Health
+    from .breaker import Health
     from .shares import Shares
 
 SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0)

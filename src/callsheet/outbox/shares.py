@@ -11,13 +11,40 @@ is cancelled as slow.
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Collection, Iterable
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
+from callsheet.net.guarded_client import Limits
 from callsheet.store.outbox import ClaimShares, DestinationLimit
 
-from .health import Destination
+from .breaker import Destination
+
+MAX_BATCH = 25
+
+
+class DeliveryOptions(NamedTuple):
+    """A deliverer holds up to `batch` claimed events and runs up to `concurrency` attempts.
+
+    `per_requester` None limits a requester to all slots but one while other requesters wait, else to all slots.
+    `drain_s` is the time that running attempts get at a stop.
+    """
+
+    batch: int = 10
+    concurrency: int = 5
+    per_endpoint: int = 4
+    per_requester: int | None = None
+    poll_ms: tuple[int, int] = (500, 1_500)
+    lease_ms: int = 60_000
+    drain_s: float = 1.5
+    limits: Limits = Limits()
+
+    @property
+    def held(self) -> int:
+        """Return the maximum of claimed events: the batch size (1 to 25), or `concurrency` if larger."""
+        return max(min(max(1, self.batch), MAX_BATCH), self.concurrency)
+
 
 T = TypeVar("T")
 SLOW_MS = 1_000
@@ -202,3 +229,46 @@ def _less(counter: Counter[T], key: T) -> None:
     counter[key] -= 1
     if counter[key] <= 0:
         del counter[key]
+
+
+class Loan(NamedTuple):
+    """An attempt in a borrowed slot: destination and task."""
+
+    where: Destination
+    task: asyncio.Task[None]
+
+
+class Borrowed:
+    """The running attempts of a deliverer in borrowed slots, by event id."""
+
+    def __init__(self) -> None:
+        self._loans: dict[str, Loan] = {}
+        self._slow: set[str] = set()
+        self._broken_off: set[str] = set()
+
+    def add(self, event_id: str, where: Destination, task: asyncio.Task[None]) -> None:
+        """Record the start of an attempt in a borrowed slot."""
+        self._loans[event_id] = Loan(where, task)
+
+    def mark_slow(self, event_id: str) -> None:
+        """Mark an event's attempt as slow, if its slot is borrowed."""
+        if event_id in self._loans:
+            self._slow.add(event_id)
+
+    def break_off(self, waiting: Collection[Destination]) -> None:
+        """Cancel slow attempts while other destinations wait for slots."""
+        for event_id, (where, task) in self._loans.items():
+            may_be = event_id in self._slow and event_id not in self._broken_off
+            if may_be and any(other != where for other in waiting):
+                self._broken_off.add(event_id)
+                task.cancel()
+
+    def is_broken_off(self, event_id: str) -> bool:
+        """Return whether the deliverer cancelled an event's attempt; such an event keeps its attempt count."""
+        return event_id in self._broken_off
+
+    def end(self, event_id: str) -> bool:
+        """Record the end of an attempt; returns whether its slot was borrowed."""
+        self._slow.discard(event_id)
+        self._broken_off.discard(event_id)
+        return self._loans.pop(event_id, None) is not None

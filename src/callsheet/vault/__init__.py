@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from .access import Access
-from .binding import Binding
+from .envelope import Binding
 from .keyring import Keyring, Wrapped
-from .opening import keyring_from
-from .refresh import Refresher, meaning_of
+from .refresh import Access, Refresher, meaning_of
 from .secret import Secret
-from .vault import Opened, Vault
+from .vault import Opened, Vault, keyring_from
 
 __all__ = [
     "Access",

@@ -12,11 +12,73 @@ import base64
 import binascii
 import hmac
 import secrets
+from typing import Any, NamedTuple
 
-from . import aes
-from .binding import Binding
+from callsheet.extras import needed_for
+
 from .errors import Tampered
 from .secret import Secret
+
+
+class Binding(NamedTuple):
+    """The job, requester and credential version of an envelope."""
+
+    job_id: str
+    requester_id: str
+    credential_version: int
+
+    def aad(self, purpose: str, *more: str) -> bytes:
+        """Return the associated data: a length prefix before each part makes the encoding unambiguous."""
+        parts = ("callsheet", purpose, self.job_id, self.requester_id, str(self.credential_version), *more)
+        return b"".join(len(raw).to_bytes(4, "big") + raw for raw in (part.encode() for part in parts))
+
+    def context(self) -> dict[str, str]:
+        """Return the binding as names and values, for a key service that writes them into its audit trail."""
+        return {
+            "callsheet": "dek",
+            "job_id": self.job_id,
+            "requester_id": self.requester_id,
+            "credential_version": str(self.credential_version),
+        }
+
+
+class InvalidTag(Exception):
+    """The ciphertext was changed, or sealed with another key or binding."""
+
+
+def seal(key: bytes, nonce: bytes, plain: bytes, bound: bytes) -> bytes:
+    """Encrypt; a key and a nonce must be combined only once."""
+    sealed: bytes = _aesgcm(key).encrypt(nonce, plain, bound)
+    return sealed
+
+
+def unseal(key: bytes, nonce: bytes, sealed: bytes, bound: bytes) -> bytes:
+    """Decrypt; raises InvalidTag, also for a nonce or a text of no possible length."""
+    aesgcm = _aesgcm(key)
+    from cryptography import exceptions  # noqa: PLC0415 - loaded by now
+
+    try:
+        plain: bytes = aesgcm.decrypt(nonce, sealed, bound)
+    except (exceptions.InvalidTag, ValueError):
+        raise InvalidTag from None
+    return plain
+
+
+def derived(key: bytes, length: int, info: bytes) -> bytes:
+    """Derive `length` bytes from a key for the purpose `info`."""
+    with needed_for("sealing secrets"):
+        from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
+        from cryptography.hazmat.primitives.kdf.hkdf import HKDF  # noqa: PLC0415
+
+    return HKDF(SHA256(), length, salt=None, info=info).derive(key)
+
+
+def _aesgcm(key: bytes) -> Any:
+    with needed_for("sealing secrets"):
+        from cryptography.hazmat.primitives.ciphers.aead import AESGCM  # noqa: PLC0415
+
+    return AESGCM(key)
+
 
 VERSION = 1
 AES_256_GCM_HKDF = 1
@@ -38,7 +100,7 @@ def encrypt(secret: Secret, dek: bytes, binding: Binding) -> str:
     """Return the sealed text. A data key must seal only one text."""
     key, commitment = _derived(dek)
     nonce = secrets.token_bytes(NONCE_BYTES)
-    sealed = aes.seal(key, nonce, secret.reveal().encode(), _aad(binding, HEAD))
+    sealed = seal(key, nonce, secret.reveal().encode(), _aad(binding, HEAD))
     return to_text(HEAD + commitment + nonce + sealed)
 
 
@@ -52,8 +114,8 @@ def decrypt(text: str, dek: bytes, binding: Binding) -> Secret:
     if not hmac.compare_digest(commitment, expected):
         raise Tampered("this envelope was sealed with another key")
     try:
-        plain = aes.unseal(key, rest[:NONCE_BYTES], rest[NONCE_BYTES:], _aad(binding, HEAD))
-    except aes.InvalidTag:
+        plain = unseal(key, rest[:NONCE_BYTES], rest[NONCE_BYTES:], _aad(binding, HEAD))
+    except InvalidTag:
         raise Tampered("this envelope was changed, or sealed for another job, requester or version") from None
     text = plain.decode("utf-8", "replace")
     if text.encode() != plain:  # a UnicodeDecodeError would carry the plaintext with it
@@ -84,5 +146,5 @@ def _aad(binding: Binding, head: bytes) -> bytes:
 
 def _derived(dek: bytes) -> tuple[bytes, bytes]:
     """Derive the encryption key and the commitment from a data key."""
-    made = aes.derived(dek, KEY_BYTES + COMMITMENT_BYTES, INFO)
+    made = derived(dek, KEY_BYTES + COMMITMENT_BYTES, INFO)
     return made[:KEY_BYTES], made[KEY_BYTES:]

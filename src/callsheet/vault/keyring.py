@@ -1,11 +1,12 @@
-"""The interface of keyrings, which hold the keys that wrap data keys (KEKs). `opening.py` chooses a keyring."""
+"""The interface of keyrings, which hold the keys that wrap data keys (KEKs)."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from .binding import Binding
+    from .envelope import Binding
+
 
 ADVICE = "set CALLSHEET_KEYS_FILE (`callsheet vault rotate` makes the file), CALLSHEET_KEYS or CALLSHEET_KMS"
 

@@ -30,7 +30,7 @@ from .secret import Secret
 from .service import Service
 
 if TYPE_CHECKING:
-    from .binding import Binding
+    from .envelope import Binding
 
 CURRENT_S = 60.0
 OK = 200

@@ -10,14 +10,13 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from . import aes
+from .envelope import InvalidTag, seal, unseal
 from .errors import RetiredKek, Tampered, UnknownKek
-from .keyfile import read_file
 from .keyring import Wrapped
-from .keys import Keys, kek_name, kek_number, read_keys
+from .keys import Keys, kek_name, kek_number, read_file, read_keys
 
 if TYPE_CHECKING:
-    from .binding import Binding
+    from .envelope import Binding
 
 NONCE_BYTES = 12
 VERSION = b"\x01"
@@ -42,7 +41,7 @@ class LocalKeyring:
         """See the protocol."""
         kek_id = kek_name(self._keys.current)
         nonce = secrets.token_bytes(NONCE_BYTES)
-        sealed = aes.seal(self._keys.keys[self._keys.current], nonce, dek, binding.aad("dek", kek_id))
+        sealed = seal(self._keys.keys[self._keys.current], nonce, dek, binding.aad("dek", kek_id))
         return Wrapped(kek_id, VERSION + nonce + sealed)
 
     async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
@@ -52,8 +51,8 @@ class LocalKeyring:
             raise Tampered("this wrapped key has a format that this program does not know")
         nonce, sealed = wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :]
         try:
-            return aes.unseal(key, nonce, sealed, binding.aad("dek", kek_id))
-        except aes.InvalidTag:
+            return unseal(key, nonce, sealed, binding.aad("dek", kek_id))
+        except InvalidTag:
             raise Tampered("this wrapped key was changed, or belongs to another job, requester or version") from None
 
     async def close(self) -> None:

@@ -20,7 +20,7 @@ from .secret import Secret
 from .service import Answer, Service
 
 if TYPE_CHECKING:
-    from .binding import Binding
+    from .envelope import Binding
 
 CURRENT_S = 60.0
 BAD_REQUEST, NOT_FOUND = 400, 404

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 
+from opentelemetry import metrics
+
 from callsheet.engine.resuming import first_of
-from callsheet.kernel.errors import StaleClaim
+from callsheet.kernel.errors import DocumentConflict, StaleClaim
 from callsheet.kernel.job import Credentials, Envelope, Job, Status
+from callsheet.store.protocol import Document
 
 from . import envelope
-from .binding import Binding
-from .errors import CredentialsConflict, CredentialsGone, Tampered
+from .envelope import Binding
+from .errors import CredentialsConflict, CredentialsGone, InvalidKeyring, NoKeyring, Tampered
+from .keyring import ADVICE
 from .secret import Secret
-from .wraps import Wraps
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -20,6 +26,50 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import Store
 
     from .keyring import Keyring
+
+
+KIND = "vault_wraps"
+RESERVED = 4096
+WARN_AT = 2**30
+log = logging.getLogger("callsheet.vault")
+_wraps = metrics.get_meter("callsheet").create_counter(
+    "callsheet.vault.vault", "{wrap}", "Data keys that a KEK has wrapped, by its id"
+)
+
+
+class Wraps:
+    """Counts the wraps of this process per KEK, in one store."""
+
+    def __init__(self, store: Store, *, reserved: int = RESERVED, warn_at: int = WARN_AT) -> None:
+        self._store = store
+        self._reserved = reserved
+        self._warn_at = warn_at
+        self._left: dict[str, int] = {}
+
+    async def count(self, kek_id: str) -> None:
+        """Count one wrap; every 4,096th wrap writes a new reservation to the store."""
+        _wraps.add(1, {"kek": kek_id})
+        while self._left.get(kek_id, 0) < 1:
+            await self._reserve(kek_id)
+        self._left[kek_id] -= 1
+
+    async def _reserve(self, kek_id: str) -> None:
+        found = await self._store.documents(KIND, kek_id)
+        document = found[0] if found else Document(KIND, kek_id, "0", 0)
+        total = json.loads(document.body) + self._reserved
+        try:
+            await self._store.put_document(document._replace(body=json.dumps(total)))
+        except DocumentConflict:
+            return  # another process reserved at the same moment: look again
+        self._left[kek_id] = self._left.get(kek_id, 0) + self._reserved
+        if total >= self._warn_at:
+            log.warning("key %s has wrapped %d times; rotate: `callsheet vault rotate`, then `rewrap`", kek_id, total)
+
+
+async def totals(store: Store) -> dict[str, int]:
+    """Return an upper bound of each KEK's wraps, over all processes and restarts."""
+    return {document.id: json.loads(document.body) for document in await store.documents(KIND)}
+
 
 RACES = 10  # how often a replacement may find its credentials wrapped anew before it gives up
 
@@ -126,3 +176,35 @@ class Vault:
         """Return the credentials' binding; a replayed job's credentials stay bound to the original dead letter."""
         first = await first_of(self.store, kept.job_id)
         return Binding(first, kept.requester_id, kept.envelope.credential_version)
+
+
+def keyring_from(environ: Mapping[str, str]) -> Keyring:
+    """Open the configured keyring; raises NoKeyring or InvalidKeyring. The first of three variables wins.
+
+    `CALLSHEET_KMS` names a key service (`aws`, `vault`: see kms.py and transit.py), `CALLSHEET_KEYS_FILE` names a file,
+    `CALLSHEET_KEYS` holds a keyring's text.
+    """
+    if service := environ.get("CALLSHEET_KMS", "").strip():
+        return _service(service, environ)
+    from .local import FileKeyring, LocalKeyring  # noqa: PLC0415 - a service needs none of it
+
+    if path := environ.get("CALLSHEET_KEYS_FILE", "").strip():
+        return FileKeyring(path)
+    if text := environ.get("CALLSHEET_KEYS", "").strip():
+        return LocalKeyring.from_text(text)
+    raise NoKeyring(f"there are no keys for secrets: {ADVICE}")
+
+
+def _service(text: str, environ: Mapping[str, str]) -> Keyring:
+    kind, _, rest = text.partition(":")
+    if kind == "aws" and rest:
+        from .kms import AwsKeyring  # noqa: PLC0415 - loads httpx2
+
+        return AwsKeyring.from_environment(rest, environ)
+    if kind == "vault" and rest:
+        from .transit import TransitKeyring  # noqa: PLC0415
+
+        return TransitKeyring.from_environment(rest, environ)
+    raise InvalidKeyring(
+        "CALLSHEET_KMS must be aws:KEY (a key's ARN or alias) or vault:MOUNT/KEY, such as vault:transit/callsheet"
+    )

@@ -11,7 +11,7 @@ import pytest
 from callsheet.catalog import open_catalog
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import SERVICE, Reader
-from callsheet.catalog.search import find, rounds
+from callsheet.catalog.search import find, retrieval
 from callsheet.catalog.search.records import Query
 from tests import stores
 from tests.catalog.search.corpus import Corpus, put, segments_of, video_id_of
@@ -86,9 +86,9 @@ class Asker:
 
 def _tighten(monkeypatch: pytest.MonkeyPatch, chance: random.Random) -> int:
     """Use small steps and early ends sometimes, so that few videos cover many cases; how far hits are counted."""
-    monkeypatch.setattr(rounds, "NEWEST_VIDEOS", chance.choice((1, 3, 64)))
-    monkeypatch.setattr(rounds, "GROWTH", chance.choice((1, 4)))
-    monkeypatch.setattr(rounds, "FEW", chance.choice((0, 40, 4000)))
+    monkeypatch.setattr(retrieval, "NEWEST_VIDEOS", chance.choice((1, 3, 64)))
+    monkeypatch.setattr(retrieval, "GROWTH", chance.choice((1, 4)))
+    monkeypatch.setattr(retrieval, "FEW", chance.choice((0, 40, 4000)))
     limit = chance.choice((1, 30, 1000))
     monkeypatch.setattr(find, "TOTAL_LIMIT", limit)
     return limit

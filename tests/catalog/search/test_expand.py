@@ -2,9 +2,8 @@ from __future__ import annotations
 
 import random
 
-from callsheet.catalog.search.expand import MOST, MOST_ROWS, Tiers, expand
 from callsheet.catalog.search.query import Part
-from callsheet.catalog.search.terms import Terms
+from callsheet.catalog.search.terms import MOST, MOST_ROWS, Terms, Tiers, expand
 from callsheet.catalog.search.words import look_alike
 
 

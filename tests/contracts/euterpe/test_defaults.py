@@ -14,7 +14,7 @@ from callsheet.kernel.errors import StoreError
 from callsheet.media.errors import DiskFull, FfmpegMissing, NotMedia
 from callsheet.net.guard import BlockedTarget
 from callsheet.objects.errors import ObjectsForbidden, ObjectsUnavailable, ObjectTooLarge, UnknownObjects
-from callsheet.outbox.options import MAX_BATCH, DeliveryOptions
+from callsheet.outbox.shares import MAX_BATCH, DeliveryOptions
 from callsheet.vault.errors import CredentialRejected, RefreshFailed, Tampered
 from callsheet.worker.signals import Fatal, Retry
 

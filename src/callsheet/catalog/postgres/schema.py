@@ -1,20 +1,41 @@
-"""The catalogue's schema: migrations, then the steps that may run again (roles and policies, the view `jobs`)."""
+"""The catalogue's schema in PostgreSQL, and its pool: the engine's, with settings for searches without indexes."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, ClassVar, TypeVar
 
 from callsheet.kernel.contracts import CORTANA, read_policy
 from callsheet.kernel.errors import SchemaMismatch, StoreError
-from callsheet.store.postgres.connection import Database, connect, edge
+from callsheet.store.postgres.connection import SETTINGS, Database, connect, edge
 from callsheet.store.postgres.target import Target
 from callsheet.store.queries import Queries, migrations_of
 
+T = TypeVar("T")
 PACKAGE = "callsheet.catalog.postgres"
 Q = Queries(PACKAGE)
+KEPT = ("jit", "lock_timeout", "idle_in_transaction_session_timeout", "tcp_keepalives_idle", "tcp_keepalives_interval")
+
+
+class CatalogDatabase(Database):
+    """A small pool. All statements within one `read` see the same snapshot of the database."""
+
+    settings: ClassVar[Mapping[str, str]] = {
+        "application_name": "callsheet catalogue",
+        **{name: SETTINGS[name] for name in KEPT},
+    }
+    transaction_settings: ClassVar[str] = Q.plan_freely
+
+    async def read(self, work: Callable[[Any], Awaitable[T]]) -> T:
+        """Run `work` in one read-only, repeatable-read transaction and return its result."""
+        async with self._session() as session, session.transaction(isolation="repeatable_read", readonly=True):
+            if self.target.pooled:
+                await session.execute(self.transaction_settings)
+            return await work(session)
+
+
 ACCESS = Queries(PACKAGE, "access.sql")
 JOBS = Queries(PACKAGE, "jobs.sql")
 MOVES = Queries(PACKAGE, "jobs_moves.sql")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Self, TypeVar
 
-from callsheet.catalog import intake
+from callsheet.catalog import validation
 from callsheet.catalog.records import (
     Clip,
     Entity,
@@ -18,8 +18,9 @@ from callsheet.catalog.records import (
     VideoFacts,
     VideoPage,
     Writer,
+    segment_of,
+    video_of,
 )
-from callsheet.catalog.rows import segment_of, video_of
 from callsheet.catalog.search import Terms
 from callsheet.catalog.search import postgres as words
 from callsheet.catalog.search.records import Found, Query, Suggestion
@@ -28,7 +29,7 @@ from callsheet.store.postgres.target import Target
 from callsheet.store.queries import Queries
 
 from . import schema, writing
-from .connection import CatalogDatabase
+from .schema import CatalogDatabase
 
 T = TypeVar("T")
 Q = Queries("callsheet.catalog.postgres")
@@ -68,50 +69,50 @@ class PostgresCatalog:
 
     async def add_video(self, video: Video) -> bool:
         """See the protocol."""
-        checked = intake.video_of(video)
+        checked = validation.video_of(video)
         return await self._db.transact(lambda session: writing.add_video(session, checked))
 
     async def video(self, video_id: str, reader: Reader) -> Video | None:
         """See the protocol."""
-        rows = await self._db.fetch(Q.video, intake.known_id(video_id), *_seen_by(reader))
+        rows = await self._db.fetch(Q.video, validation.known_id(video_id), *_seen_by(reader))
         return video_of(rows[0]) if rows else None
 
     async def videos(self, page: VideoPage, reader: Reader) -> list[Video]:
         """See the protocol."""
-        intake.check_page(page)
+        validation.check_page(page)
         place: tuple[int | None, str] = (None, NOBODY)
         if page.before is not None:
             last = await self.video(page.before, reader)
             if last is None:
                 raise InvalidInput("there is no video of this id to go on from; begin with the first page")
             place = (last.created_at, last.video_id)
-        asked = (*place, page.status, intake.fold(page.text), page.limit)
+        asked = (*place, page.status, validation.fold(page.text), page.limit)
         if reader.sees_all:
             return [video_of(row) for row in await self._db.fetch(Q.videos_seen_by_all, *asked)]
         return [video_of(row) for row in await self._db.fetch(Q.videos, *asked, *_seen_by(reader)[1:])]
 
     async def known(self, video_ids: Sequence[str]) -> set[str]:
         """See the protocol."""
-        return {row[0] for row in await self._db.fetch(Q.known, intake.known_ids(video_ids))}
+        return {row[0] for row in await self._db.fetch(Q.known, validation.known_ids(video_ids))}
 
     async def begin(self, video_id: str, writer: Writer, stage: str) -> Video | None:
         """See the protocol."""
-        known = intake.known_id(video_id)
+        known = validation.known_id(video_id)
         return await self._write(writing.begin, known, writer, stage) if known else None
 
     async def note(self, video_id: str, writer: Writer, facts: VideoFacts) -> None:
         """See the protocol."""
-        intake.check_json(facts.coverage)
+        validation.check_json(facts.coverage)
         await self._write(writing.note, video_id, writer, facts)
 
     async def fail(self, video_id: str, writer: Writer, error: Json) -> None:
         """See the protocol."""
-        intake.check_json(error)
+        validation.check_json(error)
         await self._write(writing.fail, video_id, writer, error)
 
     async def queue(self, video_id: str, size_bytes: int | None = None) -> None:
         """See the protocol."""
-        await self._db.fetch(Q.queue, intake.known_id(video_id), size_bytes)
+        await self._db.fetch(Q.queue, validation.known_id(video_id), size_bytes)
 
     async def clear_detections(self, video_id: str, writer: Writer) -> None:
         """See the protocol."""
@@ -119,23 +120,23 @@ class PostgresCatalog:
 
     async def add_detections(self, video_id: str, writer: Writer, segments: Sequence[NewSegment]) -> None:
         """See the protocol."""
-        batch = intake.batch_of([segment._replace(is_merged=False) for segment in segments])
+        batch = validation.batch_of([segment._replace(is_merged=False) for segment in segments])
         await self._write(writing.add_segments, video_id, writer, batch)
 
     async def segments_of(self, video_id: str, reader: Reader) -> list[Segment]:
         """See the protocol."""
-        rows = await self._db.fetch(Q.segments_of, intake.known_id(video_id), *_seen_by(reader))
+        rows = await self._db.fetch(Q.segments_of, validation.known_id(video_id), *_seen_by(reader))
         return [segment_of(row) for row in rows]
 
     async def detections_of(self, video_id: str) -> list[Segment]:
         """See the protocol."""
-        return [segment_of(row) for row in await self._db.fetch(Q.detections_of, intake.known_id(video_id))]
+        return [segment_of(row) for row in await self._db.fetch(Q.detections_of, validation.known_id(video_id))]
 
     async def replace_segments(
         self, video_id: str, writer: Writer, segments: Sequence[NewSegment], entities: Sequence[NewEntity]
     ) -> None:
         """See the protocol."""
-        batch = intake.merged_of(segments, entities)
+        batch = validation.merged_of(segments, entities)
         await self._write(writing.replace_segments, video_id, writer, batch)
 
     async def refresh_search(self) -> int:
@@ -148,33 +149,33 @@ class PostgresCatalog:
 
     async def entities_of(self, video_id: str, reader: Reader) -> list[Entity]:
         """See the protocol."""
-        rows = await self._db.fetch(Q.entities_of, intake.known_id(video_id), *_seen_by(reader))
+        rows = await self._db.fetch(Q.entities_of, validation.known_id(video_id), *_seen_by(reader))
         return [Entity._make(row) for row in rows]
 
     async def delete_video(self, video_id: str) -> None:
         """See the protocol."""
-        known = intake.known_id(video_id)
+        known = validation.known_id(video_id)
         if known:
             await self._db.transact(lambda session: writing.delete_video(session, known))
 
     async def add_clip(self, clip: Clip) -> Clip:
         """See the protocol."""
-        checked = intake.clip_of(clip)
+        checked = validation.clip_of(clip)
         return await self._db.transact(lambda session: writing.add_clip(session, checked))
 
     async def clip(self, clip_id: str, reader: Reader) -> Clip | None:
         """See the protocol."""
-        rows = await self._db.fetch(Q.clip, intake.plain(clip_id), *_seen_by(reader))
+        rows = await self._db.fetch(Q.clip, validation.plain(clip_id), *_seen_by(reader))
         return Clip._make(rows[0]) if rows else None
 
     async def clips_of(self, video_id: str, reader: Reader) -> list[Clip]:
         """See the protocol."""
-        rows = await self._db.fetch(Q.clips_of, intake.known_id(video_id), *_seen_by(reader))
+        rows = await self._db.fetch(Q.clips_of, validation.known_id(video_id), *_seen_by(reader))
         return [Clip._make(row) for row in rows]
 
     async def note_clip(self, clip_id: str, actual: tuple[int, int], expires_at: int) -> None:
         """See the protocol."""
-        await self._db.fetch(Q.note_clip, intake.plain(clip_id), *actual, expires_at)
+        await self._db.fetch(Q.note_clip, validation.plain(clip_id), *actual, expires_at)
 
     async def expired_clips(self, now_ms: int, limit: int) -> list[Clip]:
         """See the protocol."""
@@ -182,18 +183,18 @@ class PostgresCatalog:
 
     async def delete_clips(self, clip_ids: Sequence[str]) -> list[str]:
         """See the protocol."""
-        rows = await self._db.fetch(Q.delete_clips, [intake.plain(clip_id) for clip_id in clip_ids])
+        rows = await self._db.fetch(Q.delete_clips, [validation.plain(clip_id) for clip_id in clip_ids])
         return [str(row[0]) for row in rows]
 
     async def search(self, query: Query, reader: Reader) -> Found:
         """See the protocol."""
-        seen_by = intake.reader_of(reader)
+        seen_by = validation.reader_of(reader)
         await self._index_some()
         return await self._db.read(lambda session: words.search(session, query, seen_by, self._terms))
 
     async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
         """See the protocol."""
-        seen_by = intake.reader_of(reader)
+        seen_by = validation.reader_of(reader)
         return await self._db.read(lambda session: words.suggest(session, prefix, limit, seen_by, self._terms))
 
     async def _index_some(self) -> None:
@@ -204,12 +205,12 @@ class PostgresCatalog:
                 return
 
     async def _write(self, verb: Callable[..., Awaitable[T]], video_id: str, writer: Writer, *more: object) -> T:
-        known = intake.known_id(video_id)
+        known = validation.known_id(video_id)
         if known is None:
             raise writing.stale(video_id, writer)
         return await self._db.transact(lambda session: verb(session, known, writer, *more))
 
 
 def _seen_by(reader: Reader) -> tuple[bool, str, list[str]]:
-    owner_id, team_ids, sees_all = intake.reader_of(reader)
+    owner_id, team_ids, sees_all = validation.reader_of(reader)
     return sees_all, owner_id, list(team_ids)

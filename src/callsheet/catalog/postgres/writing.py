@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from callsheet.catalog import intake
-from callsheet.catalog.records import Clip, Json, NewSegment, Video, VideoFacts, Writer
-from callsheet.catalog.rows import box_json, video_of
+from callsheet.catalog import validation
+from callsheet.catalog.records import Clip, Json, NewSegment, Video, VideoFacts, Writer, box_json, video_of
 from callsheet.catalog.search import postgres as words
 from callsheet.kernel.errors import InvalidInput, StaleClaim
 from callsheet.store.queries import Queries
@@ -18,7 +17,7 @@ ALL = (True, "", NO_TEAMS)
 
 async def add_video(session: Any, video: Video) -> bool:
     """Insert a video and give it a number in the search index; return False if the id exists."""
-    if not await session.fetch(Q.add_video, *video, intake.fold(video.title)):
+    if not await session.fetch(Q.add_video, *video, validation.fold(video.title)):
         return False
     await words.enter(session, video.video_id, video.owner_id, video.team_id)
     return True
@@ -61,7 +60,7 @@ async def clear_detections(session: Any, video_id: str, writer: Writer) -> None:
     await session.execute(Q.clear_detections, video_id)
 
 
-async def add_segments(session: Any, video_id: str, writer: Writer, batch: intake.Batch) -> None:
+async def add_segments(session: Any, video_id: str, writer: Writer, batch: validation.Batch) -> None:
     """Insert segments and entities; existing rows stay unchanged."""
     whose = await fenced(session, video_id, writer)
     await session.execute(Q.add_segments, video_id, *whose, *_columns([_row(s) for s in batch.segments], 11))
@@ -69,7 +68,7 @@ async def add_segments(session: Any, video_id: str, writer: Writer, batch: intak
         await session.execute(Q.add_entities, video_id, *whose, *_columns(batch.entities, 5))
 
 
-async def replace_segments(session: Any, video_id: str, writer: Writer, batch: intake.Batch) -> None:
+async def replace_segments(session: Any, video_id: str, writer: Writer, batch: validation.Batch) -> None:
     """Replace the video's segments and entities, index the new text and mark the video `ready`."""
     await fenced(session, video_id, writer)
     await session.execute(Q.delete_entities, video_id)

@@ -2,23 +2,51 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from callsheet.catalog.records import Reader
-from callsheet.catalog.rows import box_of
+from callsheet.catalog.records import Reader, box_of
+from callsheet.kernel.errors import InvalidInput
 
-from . import cursors, match
-from .expand import NAMES
-from .marks import Wanted, marks
-from .query import parse
-from .records import Found, Hit, Query
-from .rounds import Rounds, tier_of
-from .sight import seen_by
-from .steps import Ask, Steps
-from .terms import Terms
+from . import match
+from .db_requests import Ask, Steps, seen_by
+from .highlights import Wanted, marks
+from .query import MAX_CHARACTERS, parse
+from .records import Found, Hit, Query, Suggestion
+from .retrieval import Rounds, tier_of
+from .terms import LAST, NAMES, Terms
+from .words import normal, tokens
+
+MAX_RANK = 1 << 60
+
+
+def _cursor(query: Query, rank: int) -> str:
+    """Return the cursor of the page after the hit with this rank."""
+    return f"{rank:x}.{_digest(query)}"
+
+
+def _rank_in_cursor(query: Query) -> int:
+    """Return the rank in the query's cursor; raise InvalidInput if the cursor is damaged or of another query."""
+    rank, _, digest = (query.cursor or "").partition(".")
+    if digest != _digest(query):
+        raise InvalidInput("the cursor is not of this query; use the one that came with the page before, or none")
+    try:
+        found = int(rank, 16)
+    except ValueError:
+        found = -1
+    if not 0 <= found < MAX_RANK:
+        raise InvalidInput("the cursor is damaged; use the one that came with the page before, or none")
+    return found
+
+
+def _digest(query: Query) -> str:
+    """Return a query's digest, without its limit and cursor: the page size may change from page to page."""
+    same = query._replace(limit=0, cursor=None)
+    return hashlib.blake2b(repr(tuple(same)).encode("utf-8", "backslashreplace"), digest_size=6).hexdigest()
+
 
 TOTAL_LIMIT = 1_000
 EMPTY = Found((), None, 0, True, {}, {})
@@ -27,7 +55,7 @@ EMPTY = Found((), None, 0, True, {}, {})
 def search(query: Query, reader: Reader, terms: Terms) -> Steps[Found]:
     """Return a page of matching segments, best first; raise InvalidInput for an invalid query or cursor."""
     asked = parse(query)
-    after = cursors.read(query) if query.cursor else -1
+    after = _rank_in_cursor(query) if query.cursor else -1
     if asked is None:
         return EMPTY
     yield from terms.refresh()
@@ -46,7 +74,7 @@ def search(query: Query, reader: Reader, terms: Terms) -> Steps[Found]:
     videos = match.segment_of(ranks[:TOTAL_LIMIT]) >> match.SEGMENT_BITS
     return Found(
         hits=tuple(_hits(shown, rows, rounds, NAMES[query.mode])),
-        cursor=cursors.write(query, int(page[-2])) if len(page) > query.limit else None,
+        cursor=_cursor(query, int(page[-2])) if len(page) > query.limit else None,
         total=min(counted, TOTAL_LIMIT),
         total_is_exact=counted <= TOTAL_LIMIT and not rounds.is_cut,
         per_video={row[1]: int(np.count_nonzero(videos == match.NEWEST - place[0])) for place, row in rows.items()},
@@ -95,3 +123,26 @@ def _hits(
                 )
             )
     return hits
+
+
+MAX_SUGGESTIONS = 50
+
+
+def suggest(prefix: str, limit: int, reader: Reader) -> Steps[list[Suggestion]]:
+    """Return completions of the last word of `prefix` from videos that the reader may see, most frequent first."""
+    if not 1 <= limit <= MAX_SUGGESTIONS:
+        raise InvalidInput(f"limit is {limit}; it must be between 1 and {MAX_SUGGESTIONS}")
+    start = _last_word(prefix[-MAX_CHARACTERS:])
+    if not start:
+        return []
+    rows = yield seen_by(reader, "suggestions", start, start + LAST, limit)
+    return [Suggestion(word, segments) for word, segments in rows]
+
+
+def _last_word(text: str) -> str:
+    """Return the last word of the text, or a bare @ or #; "" if the text ends otherwise."""
+    text = normal(text)
+    found = [token for token in tokens(text) if token.end == len(text)]
+    if found:
+        return max(found, key=lambda token: token.end - token.start).term
+    return text[-1:] if text[-1:] in {"@", "#"} else ""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Self, TypeVar
 
-from callsheet.catalog import intake
+from callsheet.catalog import validation
 from callsheet.catalog.records import (
     Clip,
     Entity,
@@ -21,8 +21,9 @@ from callsheet.catalog.records import (
     VideoFacts,
     VideoPage,
     Writer,
+    segment_of,
+    video_of,
 )
-from callsheet.catalog.rows import segment_of, video_of
 from callsheet.catalog.search import Terms
 from callsheet.catalog.search import sqlite as words
 from callsheet.catalog.search.records import Found, Query, Suggestion
@@ -32,7 +33,7 @@ from callsheet.store.sqlite import SqliteStore
 from callsheet.store.sqlite.connection import Db, Target, Thread
 
 from . import writing
-from .keeping import migrate
+from .schema import migrate
 
 T = TypeVar("T")
 Q = Queries("callsheet.catalog.sqlite")
@@ -70,24 +71,24 @@ class SqliteCatalog:
 
     async def add_video(self, video: Video) -> bool:
         """See the protocol."""
-        checked = intake.video_of(video)
+        checked = validation.video_of(video)
         return await self._writer.run(lambda db: writing.add_video(db, checked, _clock()))
 
     async def video(self, video_id: str, reader: Reader) -> Video | None:
         """See the protocol."""
-        rows = await self._rows(Q.video, intake.known_id(video_id), *_seen_by(reader))
+        rows = await self._rows(Q.video, validation.known_id(video_id), *_seen_by(reader))
         return video_of(rows[0]) if rows else None
 
     async def videos(self, page: VideoPage, reader: Reader) -> list[Video]:
         """See the protocol."""
-        intake.check_page(page)
+        validation.check_page(page)
         place = FIRST
         if page.before is not None:
             last = await self.video(page.before, reader)
             if last is None:
                 raise InvalidInput("there is no video of this id to go on from; begin with the first page")
             place = (last.created_at, last.video_id)
-        asked = (*place, page.status, intake.fold(page.text), page.limit)
+        asked = (*place, page.status, validation.fold(page.text), page.limit)
         _, owner_id, teams = _seen_by(reader)
         if reader.sees_all:
             return [video_of(row) for row in await self._rows(Q.videos_seen_by_all, *asked)]
@@ -95,26 +96,26 @@ class SqliteCatalog:
 
     async def known(self, video_ids: Sequence[str]) -> set[str]:
         """See the protocol."""
-        return {row[0] for row in await self._rows(Q.known, json.dumps(intake.known_ids(video_ids)))}
+        return {row[0] for row in await self._rows(Q.known, json.dumps(validation.known_ids(video_ids)))}
 
     async def begin(self, video_id: str, writer: Writer, stage: str) -> Video | None:
         """See the protocol."""
-        known = intake.known_id(video_id)
+        known = validation.known_id(video_id)
         return await self._write(writing.begin, known, writer, stage) if known else None
 
     async def note(self, video_id: str, writer: Writer, facts: VideoFacts) -> None:
         """See the protocol."""
-        intake.check_json(facts.coverage)
+        validation.check_json(facts.coverage)
         await self._write(writing.note, video_id, writer, facts)
 
     async def fail(self, video_id: str, writer: Writer, error: Json) -> None:
         """See the protocol."""
-        intake.check_json(error)
+        validation.check_json(error)
         await self._write(writing.fail, video_id, writer, error)
 
     async def queue(self, video_id: str, size_bytes: int | None = None) -> None:
         """See the protocol."""
-        parameters = (intake.known_id(video_id), size_bytes, _clock())
+        parameters = (validation.known_id(video_id), size_bytes, _clock())
         await self._writer.run(lambda db: db.execute(Q.queue, parameters).fetchall())
 
     async def clear_detections(self, video_id: str, writer: Writer) -> None:
@@ -123,23 +124,23 @@ class SqliteCatalog:
 
     async def add_detections(self, video_id: str, writer: Writer, segments: Sequence[NewSegment]) -> None:
         """See the protocol."""
-        batch = intake.batch_of([segment._replace(is_merged=False) for segment in segments])
+        batch = validation.batch_of([segment._replace(is_merged=False) for segment in segments])
         await self._write(writing.add_segments, video_id, writer, batch)
 
     async def segments_of(self, video_id: str, reader: Reader) -> list[Segment]:
         """See the protocol."""
-        rows = await self._rows(Q.segments_of, intake.known_id(video_id), *_seen_by(reader))
+        rows = await self._rows(Q.segments_of, validation.known_id(video_id), *_seen_by(reader))
         return [segment_of(row) for row in rows]
 
     async def detections_of(self, video_id: str) -> list[Segment]:
         """See the protocol."""
-        return [segment_of(row) for row in await self._rows(Q.detections_of, intake.known_id(video_id))]
+        return [segment_of(row) for row in await self._rows(Q.detections_of, validation.known_id(video_id))]
 
     async def replace_segments(
         self, video_id: str, writer: Writer, segments: Sequence[NewSegment], entities: Sequence[NewEntity]
     ) -> None:
         """See the protocol."""
-        batch = intake.merged_of(segments, entities)
+        batch = validation.merged_of(segments, entities)
         await self._write(writing.replace_segments, video_id, writer, batch)
 
     async def refresh_search(self) -> int:
@@ -151,33 +152,33 @@ class SqliteCatalog:
 
     async def entities_of(self, video_id: str, reader: Reader) -> list[Entity]:
         """See the protocol."""
-        rows = await self._rows(Q.entities_of, intake.known_id(video_id), *_seen_by(reader))
+        rows = await self._rows(Q.entities_of, validation.known_id(video_id), *_seen_by(reader))
         return [Entity._make(row) for row in rows]
 
     async def delete_video(self, video_id: str) -> None:
         """See the protocol."""
-        known = intake.known_id(video_id)
+        known = validation.known_id(video_id)
         if known:
             await self._writer.run(lambda db: writing.delete_video(db, known))
 
     async def add_clip(self, clip: Clip) -> Clip:
         """See the protocol."""
-        checked = intake.clip_of(clip)
+        checked = validation.clip_of(clip)
         return await self._writer.run(lambda db: writing.add_clip(db, checked, _clock()))
 
     async def clip(self, clip_id: str, reader: Reader) -> Clip | None:
         """See the protocol."""
-        rows = await self._rows(Q.clip, intake.plain(clip_id), *_seen_by(reader))
+        rows = await self._rows(Q.clip, validation.plain(clip_id), *_seen_by(reader))
         return Clip._make(rows[0]) if rows else None
 
     async def clips_of(self, video_id: str, reader: Reader) -> list[Clip]:
         """See the protocol."""
-        rows = await self._rows(Q.clips_of, intake.known_id(video_id), *_seen_by(reader))
+        rows = await self._rows(Q.clips_of, validation.known_id(video_id), *_seen_by(reader))
         return [Clip._make(row) for row in rows]
 
     async def note_clip(self, clip_id: str, actual: tuple[int, int], expires_at: int) -> None:
         """See the protocol."""
-        parameters = (intake.plain(clip_id), *actual, expires_at)
+        parameters = (validation.plain(clip_id), *actual, expires_at)
         await self._writer.run(lambda db: db.execute(Q.note_clip, parameters).fetchall())
 
     async def expired_clips(self, now_ms: int, limit: int) -> list[Clip]:
@@ -186,32 +187,32 @@ class SqliteCatalog:
 
     async def delete_clips(self, clip_ids: Sequence[str]) -> list[str]:
         """See the protocol."""
-        parameters = (json.dumps([intake.plain(clip_id) for clip_id in clip_ids]),)
+        parameters = (json.dumps([validation.plain(clip_id) for clip_id in clip_ids]),)
         rows = await self._writer.run(lambda db: db.execute(Q.delete_clips, parameters).fetchall())
         return [str(row[0]) for row in rows]
 
     async def search(self, query: Query, reader: Reader) -> Found:
         """See the protocol."""
-        seen_by = intake.reader_of(reader)
+        seen_by = validation.reader_of(reader)
         return await self._reader.run(_as_one_state(lambda db: words.search(db, query, seen_by, self._terms)))
 
     async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
         """See the protocol."""
-        seen_by = intake.reader_of(reader)
+        seen_by = validation.reader_of(reader)
         return await self._reader.run(_as_one_state(lambda db: words.suggest(db, prefix, limit, seen_by, self._terms)))
 
     async def _rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         return await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
 
     async def _write(self, verb: Callable[..., T], video_id: str, writer: Writer, *more: object) -> T:
-        known = intake.known_id(video_id)
+        known = validation.known_id(video_id)
         if known is None:
             raise writing.stale(video_id, writer)
         return await self._writer.run(lambda db: verb(db, known, writer, *more, _clock()))
 
 
 def _seen_by(reader: Reader) -> tuple[bool, str, Json]:
-    owner_id, team_ids, sees_all = intake.reader_of(reader)
+    owner_id, team_ids, sees_all = validation.reader_of(reader)
     return sees_all, owner_id, json.dumps(team_ids)
 
 

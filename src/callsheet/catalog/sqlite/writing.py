@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from callsheet.catalog import intake
-from callsheet.catalog.records import Clip, Json, Video, VideoFacts, Writer
-from callsheet.catalog.rows import segment_row, video_of
+from callsheet.catalog import validation
+from callsheet.catalog.records import Clip, Json, Video, VideoFacts, Writer, segment_row, video_of
 from callsheet.catalog.search import sqlite as words
 from callsheet.kernel.errors import InvalidInput, StaleClaim
 from callsheet.store.queries import Queries
@@ -17,7 +16,7 @@ ALL = (True, "", "[]")
 def add_video(db: Db, video: Video, now: int) -> bool:
     """Insert a video and give it a number in the search index; return False if the id exists."""
     times = (video.created_at or now, video.updated_at or video.created_at or now)
-    row = (*video[:-2], *times, intake.fold(video.title))
+    row = (*video[:-2], *times, validation.fold(video.title))
     if not db.execute(Q.add_video, row).fetchall():
         return False
     words.enter(db, video.video_id, video.owner_id, video.team_id)
@@ -60,14 +59,14 @@ def clear_detections(db: Db, video_id: str, writer: Writer, now: int) -> None:
     db.execute(Q.clear_detections, (video_id,)).fetchall()
 
 
-def add_segments(db: Db, video_id: str, writer: Writer, batch: intake.Batch, now: int) -> None:
+def add_segments(db: Db, video_id: str, writer: Writer, batch: validation.Batch, now: int) -> None:
     """Insert segments and entities; existing rows stay unchanged."""
     whose = fenced(db, video_id, writer, now)
     db.executemany(Q.add_segment, [segment_row(s, video_id, *whose) for s in batch.segments])
     db.executemany(Q.add_entity, [(*e[:2], video_id, *e[2:], *whose) for e in batch.entities])
 
 
-def replace_segments(db: Db, video_id: str, writer: Writer, batch: intake.Batch, now: int) -> None:
+def replace_segments(db: Db, video_id: str, writer: Writer, batch: validation.Batch, now: int) -> None:
     """Replace the video's segments and entities, index the new text and mark the video `ready`."""
     fenced(db, video_id, writer, now)
     db.execute(Q.delete_entities, (video_id,)).fetchall()

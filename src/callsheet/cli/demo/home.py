@@ -9,8 +9,7 @@ import socket
 from pathlib import Path
 from typing import Any
 
-from callsheet.vault.keyfile import changing, write_file
-from callsheet.vault.keys import first_keys
+from callsheet.vault.keys import changing, first_keys, write_file
 
 PORT = 8484
 LASTING = ("key", "secret", "port", "inbox", "tries")

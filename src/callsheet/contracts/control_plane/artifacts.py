@@ -18,7 +18,7 @@ from callsheet.kernel.job import ADOPTED, Status
 from callsheet.kernel.wire import decode, encode
 from callsheet.objects import ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound, ObjectNotOwned
 from callsheet.objects.folders import INCOMING, REFERENCE, key_of, named_by
-from callsheet.objects.own import OwnObjects
+from callsheet.objects.signing import OwnObjects
 
 from .leases import Lease
 from .models import Artifact

@@ -6,11 +6,11 @@ import asyncio
 from typing import Any, TypeVar
 
 from callsheet.catalog.records import Reader
-from callsheet.catalog.search import write
-from callsheet.catalog.search.find import search as found
+from callsheet.catalog.search import postings
+from callsheet.catalog.search.db_requests import Ask, Steps
+from callsheet.catalog.search.find import search as search_steps
+from callsheet.catalog.search.find import suggest as suggest_steps
 from callsheet.catalog.search.records import Found, Query, Suggestion
-from callsheet.catalog.search.steps import Ask, Steps
-from callsheet.catalog.search.suggest import suggest as suggested
 from callsheet.catalog.search.terms import Terms
 from callsheet.store.queries import Queries
 
@@ -48,29 +48,29 @@ def _next(steps: Steps[T], answer: list[Any] | None) -> tuple[Ask | None, Any]:
 
 async def enter(session: Any, video_id: str, owner_id: str, team_id: str | None) -> None:
     """Assign a new video its number, in the transaction that inserts the video."""
-    await run(session, write.enter(video_id, owner_id, team_id))
+    await run(session, postings.enter(video_id, owner_id, team_id))
 
 
 async def index(session: Any, video_id: str) -> None:
     """Index the video's current rows, in the transaction that wrote them."""
-    await run(session, write.index(video_id))
+    await run(session, postings.index(video_id))
 
 
 async def forget(session: Any, video_id: str) -> None:
     """Delete the video's index entries, except for its number."""
-    await run(session, write.forget(video_id))
+    await run(session, postings.forget(video_id))
 
 
 async def remove(session: Any, video_id: str) -> None:
     """Delete the video's index entries and its number. Safe to call twice."""
-    await run(session, write.remove(video_id))
+    await run(session, postings.remove(video_id))
 
 
 async def search(session: Any, query: Query, reader: Reader, terms: Terms) -> Found:
     """Return a page of matching segments, best first. The caller's transaction must give all queries one snapshot."""
-    return await run(session, found(query, reader, terms))
+    return await run(session, search_steps(query, reader, terms))
 
 
 async def suggest(session: Any, prefix: str, limit: int, reader: Reader, _: Terms) -> list[Suggestion]:
     """Return completions of `prefix` from the reader's videos, most frequent first."""
-    return await run(session, suggested(prefix, limit, reader))
+    return await run(session, suggest_steps(prefix, limit, reader))

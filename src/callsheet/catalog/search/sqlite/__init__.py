@@ -7,11 +7,11 @@ import sqlite3
 from typing import Any, TypeVar
 
 from callsheet.catalog.records import Reader
-from callsheet.catalog.search import write
-from callsheet.catalog.search.find import search as found
+from callsheet.catalog.search import postings
+from callsheet.catalog.search.db_requests import Steps
+from callsheet.catalog.search.find import search as search_steps
+from callsheet.catalog.search.find import suggest as suggest_steps
 from callsheet.catalog.search.records import Found, Query, Suggestion
-from callsheet.catalog.search.steps import Steps
-from callsheet.catalog.search.suggest import suggest as suggested
 from callsheet.catalog.search.terms import Terms
 from callsheet.store.queries import Queries
 
@@ -41,29 +41,29 @@ def _bound(value: Any) -> Any:
 
 def enter(db: sqlite3.Connection, video_id: str, owner_id: str, team_id: str | None) -> None:
     """Assign a new video its number, in the transaction that inserts the video."""
-    run(db, write.enter(video_id, owner_id, team_id))
+    run(db, postings.enter(video_id, owner_id, team_id))
 
 
 def index(db: sqlite3.Connection, video_id: str) -> None:
     """Index the video's current rows, in the transaction that wrote them."""
-    run(db, write.index(video_id))
+    run(db, postings.index(video_id))
 
 
 def forget(db: sqlite3.Connection, video_id: str) -> None:
     """Delete the video's index entries, except for its number."""
-    run(db, write.forget(video_id))
+    run(db, postings.forget(video_id))
 
 
 def remove(db: sqlite3.Connection, video_id: str) -> None:
     """Delete the video's index entries and its number. Safe to call twice."""
-    run(db, write.remove(video_id))
+    run(db, postings.remove(video_id))
 
 
 def search(db: sqlite3.Connection, query: Query, reader: Reader, terms: Terms) -> Found:
     """Return a page of matching segments, best first. The caller's transaction must give all queries one snapshot."""
-    return run(db, found(query, reader, terms))
+    return run(db, search_steps(query, reader, terms))
 
 
 def suggest(db: sqlite3.Connection, prefix: str, limit: int, reader: Reader, _: Terms) -> list[Suggestion]:
     """Return completions of `prefix` from the reader's videos, most frequent first."""
-    return run(db, suggested(prefix, limit, reader))
+    return run(db, suggest_steps(prefix, limit, reader))

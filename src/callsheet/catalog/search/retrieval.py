@@ -13,12 +13,10 @@ from typing import NamedTuple
 from callsheet.catalog.records import Reader
 
 from . import match
-from .expand import NAMES, Tiers, expand
+from .db_requests import Ask, Steps, seen_by
 from .postings import PLACE_BITS
 from .query import Asked, Clause, Part
-from .sight import seen_by
-from .steps import Ask, Steps
-from .terms import Terms
+from .terms import NAMES, Terms, Tiers, expand
 
 NEWEST_VIDEOS = 64  # in the first span; each next span has four times as many …
 GROWTH = 4
