@@ -210,7 +210,7 @@ for: `type` is `{{kind}}.{{word}}`, such as `transcode.succeeded`. Fields and si
 
 
 def _word(contract: Lifecycle, status: Status) -> str:
-    word = contract.word(status, started=status is not Status.QUEUED)
+    word = contract.word(status, has_started=status is not Status.QUEUED)
     return "–" if word is None else f"`{word}`"
 
 

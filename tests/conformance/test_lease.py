@@ -192,9 +192,9 @@ async def test_a_job_that_only_waited_in_a_lost_worker_goes_back_at_no_cost(driv
     job_id = await driver.add(max_attempts=1)
     for worker in ("w1~+1", "w2~ahead-2"):
         job = await driver.claim_one(worker=worker)
-        assert await driver.settle(commands.lose_lease(job, rand=0, begun=False)) == [Settled.STALE]  # it is held
+        assert await driver.settle(commands.lose_lease(job, rand=0, has_begun=False)) == [Settled.STALE]  # it is held
         driver.later(30_001)
-        assert await driver.settle(commands.lose_lease(job, rand=0, begun=False)) == [Settled.APPLIED]
+        assert await driver.settle(commands.lose_lease(job, rand=0, has_begun=False)) == [Settled.APPLIED]
         back = await driver.get(job_id)
         assert (back.status, back.held, back.attempt_count, back.lease_losses) == (Status.QUEUED, None, 0, 0)
         assert back.error is not None

@@ -158,7 +158,7 @@ class Model:
 
     def attempt_list(self, job_id: str) -> list[Attempt]:
         job = self.state.jobs.get(job_id)
-        running = [running_attempt(job)] if job is not None and job.started else []
+        running = [running_attempt(job)] if job is not None and job.has_started else []
         return self.state.attempts.get(job_id, []) + running
 
     def idempotency_record(self, requester_id: str, key: str, *, now: int) -> IdempotencyRecord | None:

@@ -255,7 +255,7 @@ class Machine(RuleBasedStateMachine):
             "retry": lambda: commands.retry(job, error, delay_ms=(n % 3) * 400),
             "release": lambda: commands.release(job, delay_ms=(n % 2) * 300),
             "lose_lease": lambda: commands.lose_lease(job, rand=0.5),
-            "lose_early": lambda: commands.lose_lease(job, rand=0.5, begun=False),
+            "lose_early": lambda: commands.lose_lease(job, rand=0.5, has_begun=False),
             "cancel": lambda: commands.cancel(job, "no"),
             "request_cancel": lambda: commands.request_cancel(job, "please", silent_after_ms=(None, 400, 9_000)[n % 3]),
             "requeue": lambda: commands.requeue(job),

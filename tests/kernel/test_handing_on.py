@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from callsheet.kernel import commands
-from callsheet.kernel.apply import applied, claimed
+from callsheet.kernel.apply import after_claim, after_settlement
 from callsheet.kernel.contracts import CONTRACTS
 from callsheet.kernel.handing_on import hand_on
 from callsheet.kernel.job import Job, Outcome, Status
@@ -21,7 +21,7 @@ def on(job: Job, patience_ms: int = TEN_MINUTES) -> Settlement:
 
 
 def next_attempt(job: Job, settlement: Settlement) -> Job:
-    return claimed(applied(job, settlement, NOW), worker_id="w2", now=NOW, lease_ms=30_000, start=True)
+    return after_claim(after_settlement(job, settlement, NOW), worker_id="w2", now=NOW, lease_ms=30_000, start=True)
 
 
 def test_pauses_grow_and_ten_minutes_are_tried_in_all() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from callsheet.kernel import commands
-from callsheet.kernel.apply import applied, timeline_faults
+from callsheet.kernel.apply import after_settlement, timeline_faults
 from callsheet.kernel.contracts import CONTRACTS
 from callsheet.kernel.errors import IllegalMove
 from callsheet.kernel.job import Job, NewEvent, Status
@@ -40,7 +40,7 @@ COMMANDS: dict[str, Callable[[Job], Settlement]] = {
     "wait": lambda j: commands.wait(j, JobError("outage"), waits_for="storage", rand=0.5),
     "lose_lease": lambda j: commands.lose_lease(j, rand=0.5),
     "lose_lease:third": lambda j: commands.lose_lease(j._replace(lease_losses=2, max_attempts=3), rand=0.5),
-    "lose_lease:early": lambda j: commands.lose_lease(j, rand=0.5, begun=False),
+    "lose_lease:early": lambda j: commands.lose_lease(j, rand=0.5, has_begun=False),
     "cancel": commands.cancel,
     "request_cancel": commands.request_cancel,
     "requeue": commands.requeue,
@@ -130,7 +130,7 @@ def test_a_command_is_legal_or_refused(contract: str, state: str, command: str) 
         job.claim_version,
         job.status,
     )
-    after = applied(job, settlement, NOW + 5)
+    after = after_settlement(job, settlement, NOW + 5)
     assert timeline_faults(after) == []
     assert after.progress >= job.progress
     assert after.event_ms >= job.event_ms
@@ -169,7 +169,7 @@ def test_a_contract_has_its_own_word_for_each_state(contract: str, state: str) -
 
 def test_an_aura_job_that_retries_stays_running_to_its_readers() -> None:
     job = in_state("running", "aura")
-    waiting = applied(job, commands.retry(job, JobError("x"), delay_ms=5), NOW)
+    waiting = after_settlement(job, commands.retry(job, JobError("x"), delay_ms=5), NOW)
     assert waiting.status is Status.QUEUED
     assert CONTRACTS["aura"].word_of(waiting) == "Running"
 

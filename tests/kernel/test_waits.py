@@ -7,7 +7,7 @@ import json
 import pytest
 
 from callsheet.kernel import commands
-from callsheet.kernel.apply import applied, claimed
+from callsheet.kernel.apply import after_claim, after_settlement
 from callsheet.kernel.contracts import write_policy
 from callsheet.kernel.job import Job, Outcome, Status
 from callsheet.kernel.retry import JobError, RetryPolicy
@@ -23,14 +23,14 @@ def wait(job: Job) -> Settlement:
 
 def next_attempt(job: Job, settlement: Settlement) -> Job:
     """Return the job as the next worker would claim it."""
-    return claimed(applied(job, settlement, NOW), worker_id="w2", now=NOW, lease_ms=30_000, start=True)
+    return after_claim(after_settlement(job, settlement, NOW), worker_id="w2", now=NOW, lease_ms=30_000, start=True)
 
 
 def test_a_wait_costs_no_attempt_and_says_what_is_away() -> None:
     job = a_job(max_attempts=1)
     settlement = wait(job)
     assert settlement.outcome is Outcome.RELEASED
-    after = applied(job, settlement, NOW)
+    after = after_settlement(job, settlement, NOW)
     assert (after.status, after.attempt_count) == (Status.QUEUED, 0)
     assert settlement.event is not None
     assert settlement.event.type == "waiting"

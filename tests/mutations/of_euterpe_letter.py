@@ -137,7 +137,7 @@ EUTERPE_LETTER = [
         "kernel",
         "euterpe letter, a newer URL is judged before it is kept",
         "contracts/euterpe/routes.py",
-        "    if asked.source_url is not None:\n        _check_place",
+        "    if body.source_url is not None:\n        _check_place",
         "    if False:\n        _check_place",
         "tests/contracts/euterpe/test_requests.py::test_newer_credentials_lead_only_where_sources_may_be",
     ),

@@ -65,7 +65,7 @@ SECURITY_CLIENTS = [
     _guard(
         "a job holds an IPv6 address in brackets",
         "contracts/euterpe/places.py",
-        "{_bracketed(host) if '[' in parts.netloc else host}",
+        "{_brackets(host) if '[' in parts.netloc else host}",
         "{host}",
         f"{REQUESTS}::test_what_a_job_holds_of_a_url_is_read_as_it_was_written",
     ),

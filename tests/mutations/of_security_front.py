@@ -57,8 +57,8 @@ FRONT = [
     _guard(
         "a worker proves itself before its upload is read",
         "contracts/control_plane/files.py",
-        "    who = await worker_of(request)\n    asked = await read(request, UploadBody)\n",
-        "    asked = await read(request, UploadBody)\n    who = await worker_of(request)\n",
+        "    who = await worker_of(request)\n    body = await read(request, UploadBody)\n",
+        "    body = await read(request, UploadBody)\n    who = await worker_of(request)\n",
         f"{STALL}::test_every_route_asks_who_is_there_before_it_reads",
     ),
     _guard(

@@ -111,8 +111,8 @@ OBJECTS = [
         "kernel",
         "a stage works on its requesters video",
         "contracts/cortana/parts.py",
-        "if known is None or known.owner_id != ctx.job.requester_id:",
-        "if known is None:",
+        "if row is None or row.owner_id != ctx.job.requester_id:",
+        "if row is None:",
         "tests/contracts/cortana/test_bad_input.py::test_a_video_of_another_requester_is_as_one_that_never_was",
     ),
     Guard(

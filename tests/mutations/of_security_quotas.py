@@ -216,8 +216,8 @@ SECURITY_QUOTAS = [
         "sqlite",
         "an upload of unsaid length needs room",
         "contracts/control_plane/files.py",
-        "UNSAID_BYTES if asked.bytes is None else asked.bytes",
-        "asked.bytes or 0",
+        "UNSAID_BYTES if body.bytes is None else body.bytes",
+        "body.bytes or 0",
         "tests/contracts/control_plane/test_files.py::test_an_upload_of_unsaid_length_needs_room_for_the_longest",
     ),
 ]

@@ -65,8 +65,8 @@ SIMULATION = [
     simulated(
         "what only waited in a lost worker is no attempt",
         "engine/housekeeping.py",
-        "begun=job.job_id not in early",
-        "begun=True",
+        "has_begun=job.job_id not in early",
+        "has_begun=True",
         "crashes",
     ),
     simulated(

@@ -56,8 +56,8 @@ WORKER = [
         "sqlite",
         "what only waited in a lost worker is no attempt",
         "engine/housekeeping.py",
-        "begun=job.job_id not in early",
-        "begun=True",
+        "has_begun=job.job_id not in early",
+        "has_begun=True",
         "tests/engine/test_housekeeping.py -k claimed_ahead",
     ),
     Guard(

@@ -20,7 +20,7 @@ from callsheet.cli.hosting import ROUTERS
 from callsheet.contracts.cortana import paths
 from callsheet.engine.ids import new_id
 from callsheet.kernel import commands
-from callsheet.kernel.job import ADOPTED, Job, NewJob, NewOutboxEvent
+from callsheet.kernel.job import ADOPTED_FILES, Job, NewJob, NewOutboxEvent
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.net.guard import Rules
@@ -186,7 +186,7 @@ async def _done(live: Live, objects: Objects) -> str:
     key = key_of(new.job_id, 1, "out.txt")
     await objects.put(key, SECRET.encode(), content_type="text/plain")
     about = {"name": "out.txt", "key": key, "bytes": len(SECRET), "content_type": "text/plain", "sha256": None}
-    row_adopted = (ADOPTED, json.dumps([about]))
+    row_adopted = (ADOPTED_FILES, json.dumps([about]))
     await _ended(live, new, lambda job: commands.succeed(job, "null")._replace(checkpoint=row_adopted))
     return new.job_id
 

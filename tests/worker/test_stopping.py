@@ -356,7 +356,7 @@ async def test_a_job_that_was_lost_early_begins_only_when_it_is_listed(app: Call
     await quick.enqueue_many([{}] * 300)
     jobs = await suspect.enqueue_many([{}] * 20)
     for job in await engine.claim(ClaimRequest("dead~+1", limit=500, lease_ms=1), now=1):
-        await engine.settle([commands.lose_lease(job, rand=0, begun=False)], now=10)
+        await engine.settle([commands.lose_lease(job, rand=0, has_begun=False)], now=10)
     async with working(app, concurrency=2):
         for handle in jobs:
             await handle.result(timeout=60)

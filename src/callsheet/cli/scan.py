@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from callsheet.app import Callsheet
-from callsheet.contracts.cortana.scan import Owner, Scanned, scan
+from callsheet.contracts.cortana.scan import Owner, ScanResult, scan
 from callsheet.kernel.durations import seconds
 from callsheet.settings import SCAN
 
@@ -55,12 +55,12 @@ async def _scan(given: dict[str, Any], owner: Owner, patience: Patience, every_s
             await asyncio.sleep(every_s)
 
 
-def _tell(done: Scanned, *, as_json: bool) -> None:
+def _tell(done: ScanResult, *, as_json: bool) -> None:
     if as_json:
         print_json(done._asdict())
         return
-    for video_id in done.started:
+    for video_id in done.started_ids:
         click.echo(f"started {video_id}")
     for key in done.odd:
         click.echo(f"not a video: {key} (a video is videos/original/{{uuid}}/master.mp4)", err=True)
-    click.echo(f"{done.seen} videos there, {len(done.started)} started")
+    click.echo(f"{done.seen} videos there, {len(done.started_ids)} started")

@@ -14,7 +14,7 @@ from callsheet.worker.words import words_of
 
 
 @contextlib.contextmanager
-def told(ctx: Context, outcome_of: Callable[[Exception, int], Fatal | Retry | Outage]) -> Iterator[None]:
+def errors_as_outcomes(ctx: Context, outcome_of: Callable[[Exception, int], Fatal | Retry | Outage]) -> Iterator[None]:
     """Convert any exception in the block to the outcome from `outcome_of`. Drops the cause, which may hold secrets."""
     try:
         yield
@@ -41,7 +41,7 @@ def llm_errors_as_outcomes() -> Iterator[None]:
         raise Fatal(f"CALLSHEET_VECTORS_URL: {words_of(error)}", code="vectors_not_configured") from error
 
 
-def telling(ctx: Context, low: float, high: float) -> Callable[[Progress], None]:
+def progress_within(ctx: Context, low: float, high: float) -> Callable[[Progress], None]:
     """Return a callback that reports progress of one part as `low` to `high` percent of the job, in whole percents."""
     last = 0.0
 

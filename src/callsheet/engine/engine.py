@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel import commands, new_jobs
-from callsheet.kernel.apply import applied
+from callsheet.kernel.apply import after_settlement
 from callsheet.kernel.errors import JobNotFound, StaleClaim, StoreError
 from callsheet.kernel.job import Job, NewJob, Outcome, Status
 from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
@@ -160,7 +160,7 @@ class Engine:
         (answer,) = await self.settle([settlement], now=now)
         if answer is Settled.STALE:
             raise StaleClaim(f"claim {job.claim_version} of job {job.job_id} is not held any more; stop its work")
-        return applied(job, settlement, now if now is not None else job.event_ms)
+        return after_settlement(job, settlement, now if now is not None else job.event_ms)
 
     async def cancel(
         self, job_id: str, reason: str = "", *, requester_id: str | None = None, now: int | None = None

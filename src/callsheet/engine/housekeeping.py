@@ -195,7 +195,7 @@ class Housekeeping:
 
 def _lose_lease(early: frozenset[str], job: Job) -> Settlement:
     rand = random.random()  # noqa: S311 - jitter, not a secret
-    return commands.lose_lease(job, rand=rand, begun=job.job_id not in early)
+    return commands.lose_lease(job, rand=rand, has_begun=job.job_id not in early)
 
 
 def _cancel_broken(job: Job) -> Settlement:

@@ -33,7 +33,7 @@ class GuardedProxy:
         self._target, self._rules, self._resolve = target, rules, resolve
         self._server: asyncio.Server | None = None
         self._open: set[asyncio.Task[None]] = set()
-        self.blocked: BlockedTarget | None = None
+        self.blocked_target: BlockedTarget | None = None
         self.url = ""
 
     async def __aenter__(self) -> Self:
@@ -69,13 +69,13 @@ class GuardedProxy:
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
         method, _, rest = head.partition(" ")
-        asked = rest.partition(" ")[0]
+        target = rest.partition(" ")[0]
         tunnel = method == "CONNECT"
         try:
-            theirs = await self._connect(_place(asked, tunnel=tunnel))
+            theirs = await self._connect(_place(target, tunnel=tunnel))
         except (BlockedTarget, OSError, TimeoutError) as error:
             if isinstance(error, BlockedTarget):
-                self.blocked = error
+                self.blocked_target = error
                 log.warning("a storage endpoint was refused: %s", error)
             writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             await writer.drain()
@@ -84,8 +84,8 @@ class GuardedProxy:
             if tunnel:
                 writer.write(b"HTTP/1.1 200 Connection established\r\n\r\n")
             else:
-                theirs[1].write(_by_path(head, asked))
-            await _joined((reader, writer), theirs)
+                theirs[1].write(_by_path(head, target))
+            await _join((reader, writer), theirs)
         finally:
             theirs[1].transport.abort()
 
@@ -93,55 +93,55 @@ class GuardedProxy:
         """Connect to the first answering address among those checked for this connection."""
         if place != (self._target.host.lower(), self._target.port):
             raise BlockedTarget("the storage leads to another host than its endpoint")
-        failed: Exception = OSError("no address")
+        failure: Exception = OSError("no address")
         for address in await addresses_of(self._target, self._rules, self._resolve):
             try:
                 async with asyncio.timeout(CONNECT_S):
                     reader, writer = await asyncio.open_connection(address, self._target.port, limit=PIECE_BYTES)
             except (OSError, TimeoutError) as error:
-                failed = error
+                failure = error
                 continue
             peer = writer.get_extra_info("peername")
             if not peer or not is_same(peer[0], address):
                 writer.transport.abort()
                 raise BlockedTarget("the connection led to another address than was asked for")
             return reader, writer
-        raise failed
+        raise failure
 
 
-def _place(asked: str, *, tunnel: bool) -> tuple[str, int]:
+def _place(target: str, *, tunnel: bool) -> tuple[str, int]:
     """Return host and port of a proxy request; an invalid request gives an empty host."""
     try:
-        parts = urlsplit(f"//{asked}" if tunnel else asked)
+        parts = urlsplit(f"//{target}" if tunnel else target)
         return (parts.hostname or "").lower(), parts.port or (443 if tunnel else 80)
     except ValueError:
         return "", 0
 
 
-def _by_path(head: str, asked: str) -> bytes:
+def _by_path(head: str, target: str) -> bytes:
     """Return a proxy request's head, rewritten for its server. Each connection carries a single request."""
-    parts = urlsplit(asked)
+    parts = urlsplit(target)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     first, *lines = head.removesuffix("\r\n\r\n").split("\r\n")
-    kept = [line for line in lines if not line.lower().startswith(HOP)]
-    return "\r\n".join([first.replace(asked, path, 1), *kept, "Connection: close", "", ""]).encode("latin-1")
+    lines_kept = [line for line in lines if not line.lower().startswith(HOP)]
+    return "\r\n".join([first.replace(target, path, 1), *lines_kept, "Connection: close", "", ""]).encode("latin-1")
 
 
-async def _joined(driver: Streams, storage: Streams) -> None:
+async def _join(driver: Streams, storage: Streams) -> None:
     """Copy bytes in both directions until the storage closes or the driver disconnects."""
-    sent, came = (asyncio.create_task(_copied(a[0], b[1])) for a, b in ((driver, storage), (storage, driver)))
+    upstream, downstream = (asyncio.create_task(_copy(a[0], b[1])) for a, b in ((driver, storage), (storage, driver)))
     try:
-        await asyncio.wait({sent, came}, return_when=asyncio.FIRST_COMPLETED)
-        if came.done():
+        await asyncio.wait({upstream, downstream}, return_when=asyncio.FIRST_COMPLETED)
+        if downstream.done():
             driver[1].close()
             await driver[1].wait_closed()
     finally:
-        sent.cancel()
-        came.cancel()
-        await asyncio.gather(sent, came, return_exceptions=True)
+        upstream.cancel()
+        downstream.cancel()
+        await asyncio.gather(upstream, downstream, return_exceptions=True)
 
 
-async def _copied(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     with contextlib.suppress(OSError):
         while piece := await reader.read(PIECE_BYTES):
             writer.write(piece)

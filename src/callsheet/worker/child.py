@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, cast
 
 from callsheet.engine.resuming import Steps
 from callsheet.kernel import errors
-from callsheet.kernel.apply import applied
+from callsheet.kernel.apply import after_settlement
 from callsheet.kernel.errors import InvalidInput, StaleClaim
 from callsheet.kernel.job import Job
 from callsheet.kernel.settlement import Settlement
@@ -156,7 +156,7 @@ class _ChildRun(Run):
         with self.line.lock:
             settlement = command(self.job)
             number = self.ask("report", settlement)
-            self.job = applied(self.job, settlement, self.job.event_ms)
+            self.job = after_settlement(self.job, settlement, self.job.event_ms)
         return _Reported(self, number)
 
     def ask(self, *question: Any) -> Any:

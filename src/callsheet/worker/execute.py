@@ -121,7 +121,7 @@ def tell_refused(job: Job, why: str) -> None:
         "job_id": job.job_id,
         "correlation_id": job.correlation_id,
         "job_type": job.kind.rpartition(".")[2],
-        "status": lifecycle_of(job.contract).word(Status.FAILED, started=True) or "failed",
+        "status": lifecycle_of(job.contract).word(Status.FAILED, has_started=True) or "failed",
         "error": {"type": "InvalidPayload", "message": why[:MESSAGE_LIMIT]},
     }
     log.warning("job %s (%s) was refused for its payload: %s", job.job_id, job.kind, why, extra={"fields": fields})

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol
 
-from callsheet.kernel.apply import applied
+from callsheet.kernel.apply import after_settlement
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Job, NewJob
 from callsheet.kernel.settlement import Settlement
@@ -152,7 +152,7 @@ class Run:
             if self.stop is Stop.LOST or self.settled:
                 raise self.stale()
             settlement = command(self.job)
-            self.job = applied(self.job, settlement, self.job.event_ms)
+            self.job = after_settlement(self.job, settlement, self.job.event_ms)
         written = Written(self.flusher.loop)
         if _on(self.flusher.loop):
             self.flusher.send(self, settlement, written)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from callsheet.contracts.aura.models import STEPS, can_resume, job_body, last_step, stage_of, utc, word_of
 from callsheet.kernel import commands
-from callsheet.kernel.apply import applied, timeline_faults
+from callsheet.kernel.apply import after_settlement, timeline_faults
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.contracts.aura import RESUMABLE_STAGES
 from callsheet.kernel.errors import IllegalMove
@@ -42,7 +42,7 @@ def test_terminal_is_terminal(end: str) -> None:
         "dead_letter": lambda: commands.dead_letter(job, JobError("e", "m")),
         "cancel": lambda: commands.cancel(job),
     }[end]()
-    ended_job = applied(job, settlement, job.event_ms + 5)
+    ended_job = after_settlement(job, settlement, job.event_ms + 5)
     assert ended_job.status.terminal
     attempts: list[Callable[[], object]] = [
         lambda: commands.start(ended_job),
@@ -62,7 +62,7 @@ def test_progress_is_clamped_and_never_falls(reports: list[float]) -> None:
     job = a_job(contract="aura")
     highest = 0.0
     for report in reports:
-        job = applied(job, commands.progress(job, report), job.event_ms)
+        job = after_settlement(job, commands.progress(job, report), job.event_ms)
         assert highest <= job.progress <= 100
         highest = max(highest, round(min(100.0, max(0.0, report)), 2))
         assert job.progress == highest
@@ -75,7 +75,7 @@ def test_the_time_of_the_end_is_that_of_its_kind() -> None:
         (commands.cancel(job), "canceledUtc"),
         (commands.dead_letter(job, JobError("e", "m")), None),
     ):
-        ended_job = applied(job, settlement, job.event_ms + 7)
+        ended_job = after_settlement(job, settlement, job.event_ms + 7)
         assert timeline_faults(ended_job) == []
         body = job_body(ended_job, None)
         assert body["endedUtc"] == utc(ended_job.ended_at or 0)

@@ -12,7 +12,7 @@ import pytest
 
 from callsheet.contracts.aura import routes, stages, stream
 from callsheet.contracts.aura.debounce import SPAN_MS, Debounce
-from callsheet.contracts.aura.projection import Told, told
+from callsheet.contracts.aura.projection import ContractEvent, contract_events
 from callsheet.contracts.aura.stages import Stages
 from callsheet.http.keys import Principal
 from callsheet.kernel import commands
@@ -109,12 +109,12 @@ def a_life(chance: random.Random, most: int = 200) -> list[Event]:
     return [*events, Event(job.job_id, most, ms + 3, chance.choice([*TERMINAL_EVENTS]), "", percent, "{}")]
 
 
-def told_of(events: list[Event], debounce: Debounce) -> list[Told]:
+def told_of(events: list[Event], debounce: Debounce) -> list[ContractEvent]:
     """Render a job's events as a punctual stream would, on the events' virtual clock."""
     job, results, known = a_job(contract="aura"), [], Stages()
     for event in events:
         results += debounce.before(event)
-        own = told(event, job, completes=known.completed_by(event))
+        own = contract_events(event, job, completes=known.completed_by(event))
         if event.type == "progress":
             debounce.hold(*own)
         else:
@@ -146,7 +146,7 @@ def test_a_report_waits_for_the_end_of_its_span_on_a_clock_of_its_own() -> None:
 
     for seq, ms in ((1, 0), (2, 130)):
         debounce.before(event(seq, ms, "progress"))
-        debounce.hold(*told(event(seq, ms, "progress"), job))
+        debounce.hold(*contract_events(event(seq, ms, "progress"), job))
     assert debounce.before(event(3, 499, "warning")) == []
     assert debounce.rest_ms == SPAN_MS - 130
     (report,) = debounce.before(event(4, 500, "warning"))
@@ -161,7 +161,7 @@ def test_a_report_that_arrives_after_its_spans_report_counts_for_the_next_span()
     def report(seq: int, ms: int) -> list[int]:
         event = Event(job.job_id, seq, begin + ms, "progress", "Voice", float(seq), "{}")
         sent_events = debounce.before(event)
-        debounce.hold(*told(event, job))
+        debounce.hold(*contract_events(event, job))
         return [item.data["progressPct"] for item in sent_events]
 
     assert report(1, 485) == []

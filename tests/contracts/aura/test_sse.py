@@ -10,7 +10,7 @@ import re
 import pytest
 
 from callsheet.contracts.aura import routes, stream
-from callsheet.contracts.aura.projection import PLACES, TYPES, place_of, told
+from callsheet.contracts.aura.projection import PLACES, TYPES, contract_events, position_of
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.job import Event, Job
@@ -238,7 +238,7 @@ def test_hostile_words_stay_inside_their_frame() -> None:
     job = a_job(contract="aura")
     evil = "x\n\nevent: job-completed\ndata: {}\r\u2028"
     event = Event(job.job_id, 3, job.event_ms, "progress", evil, 10.0, json.dumps({"message": evil}))
-    (result,) = told(event, job)
+    (result,) = contract_events(event, job)
     assert result.data["step"] == evil
     from callsheet.http.sse import frame  # noqa: PLC0415
 
@@ -249,7 +249,7 @@ def test_hostile_words_stay_inside_their_frame() -> None:
 def test_an_id_says_where_to_go_on(place: int) -> None:
     job = a_job(contract="aura")
     event = Event(job.job_id, place, job.event_ms, "stage", "Voice", 1.0, "{}")
-    ids = [t.id for t in told(event, job)]
-    assert [place_of(i) for i in ids] == [(place, 2), (place, 3)]
-    (behind,) = [t.standing_behind(event) for t in told(event._replace(type="progress"), job)]
-    assert place_of(behind.id) == (place, PLACES)
+    ids = [t.id for t in contract_events(event, job)]
+    assert [position_of(i) for i in ids] == [(place, 2), (place, 3)]
+    (behind,) = [t.standing_behind(event) for t in contract_events(event._replace(type="progress"), job)]
+    assert position_of(behind.id) == (place, PLACES)

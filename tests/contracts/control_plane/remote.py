@@ -50,5 +50,5 @@ async def add(live: Live, **fields: Any) -> str:
 
 
 async def parked(live: Live, count: int) -> None:
-    while (result := WAITING.get(live.state)) is None or result.parked < count:
+    while (result := WAITING.get(live.state)) is None or result.parked_count < count:
         await asyncio.sleep(0.005)

@@ -32,7 +32,7 @@ probe = APIRouter()
 async def _probe(request: Request) -> JsonAnswer:
     """What a route of the control plane learns of a worker."""
     who = await worker_of(request)
-    await seen(state_of(request), who.named(who.worker_id or "somebody"), ("gpu",), "1.2", 3)
+    await seen(state_of(request), who.holder(who.worker_id or "somebody"), ("gpu",), "1.2", 3)
     queues = None if who.queues is None else sorted(who.queues)
     tenants = None if who.tenants is None else sorted(who.tenants)
     return JsonAnswer({"worker_id": who.worker_id, "queues": queues, "tenants": tenants, "drain": who.draining})
@@ -281,14 +281,14 @@ async def test_an_old_protocol_is_refused_before_the_enrolment_is_used_up(small:
 
 def test_an_identity_names_its_worker_and_its_queues() -> None:
     one = WorkerIdentity("gpu1-a", frozenset({"a", "b"}))
-    assert one.named("gpu1-a") == Holder("gpu1-a", frozenset({"a", "b"}), enrolled=True)
-    assert one.allowed(["b", "a"]) == ("b", "a")
-    for wrong in (lambda: one.named("gpu1-b"), lambda: one.allowed(["a", "c"])):
+    assert one.holder("gpu1-a") == Holder("gpu1-a", frozenset({"a", "b"}), is_enrolled=True)
+    assert one.check_streams(["b", "a"]) == ("b", "a")
+    for wrong in (lambda: one.holder("gpu1-b"), lambda: one.check_streams(["a", "c"])):
         with pytest.raises(Problem) as excinfo:
             wrong()
         assert excinfo.value.status == 403
     anybody = WorkerIdentity()
-    assert (anybody.named("x"), anybody.allowed(["c"])) == (Holder("x"), ("c",))
+    assert (anybody.holder("x"), anybody.check_streams(["c"])) == (Holder("x"), ("c",))
 
 
 async def test_an_invitation_that_was_taken_back_is_good_for_nobody(live: Live) -> None:

@@ -348,7 +348,7 @@ async def test_a_thousand_who_wait_for_one_job_make_few_claims(monkeypatch: pyte
         ones = [
             asyncio.create_task(waiting.claim(Wish(frozenset({"default"})), 3600, alive, take)) for _ in range(1_000)
         ]
-        while waiting.parked < 1_000:
+        while waiting.parked_count < 1_000:
             await asyncio.sleep(0.01)
         claims_made = 0
         await add(live)

@@ -30,10 +30,10 @@ def test_another_protocol_gets_no_work_but_may_end_what_it_has(protocol: int) ->
 
 
 def test_a_worker_says_what_it_speaks_in_the_body_or_in_a_header() -> None:
-    assert versions.claimed(request(None)) == versions.BARE
-    assert versions.claimed(request("2")) == 2
-    assert versions.claimed(request("2"), 1) == 1
-    assert versions.claimed(request(" 7 ")) == 7
+    assert versions.protocol_of(request(None)) == versions.BARE
+    assert versions.protocol_of(request("2")) == 2
+    assert versions.protocol_of(request("2"), 1) == 1
+    assert versions.protocol_of(request(" 7 ")) == 7
     for wrong in ("two", "-1", "1.0", "9" * 7):
         with pytest.raises(Problem, match="number of a protocol"):
-            versions.claimed(request(wrong))
+            versions.protocol_of(request(wrong))

@@ -33,10 +33,10 @@ async def test_many_scanners_start_each_video_once(kind: str, tmp_path: Path) ->
             await stack.objects.put(paths.original(video_id), b"video")
         parts = (stack.live.engine, stack.catalog, stack.objects, OWNER)
         scans = await asyncio.gather(*(scan.scan(*parts) for _ in range(5)))
-        started_jobs = [video_id for one in scans for video_id in one.started]
+        started_jobs = [video_id for one in scans for video_id in one.started_ids]
         assert sorted(started_jobs) == sorted(ids)
         assert await kinds(stack) == ["video.transcode"] * len(ids)
-        assert (await scan.scan(*parts)).started == ()
+        assert (await scan.scan(*parts)).started_ids == ()
         listing = (await stack.client.get("/videos")).json()["videos"]
         assert {video["video_id"] for video in listing} == ids
         assert {video["status"] for video in listing} == {"queued"}
@@ -52,7 +52,7 @@ async def test_only_originals_are_videos(tmp_path: Path) -> None:
         for key in (good, *odd, f"videos/proxy/{video_id}/index.m3u8"):
             await stack.objects.put(key, b"x")
         scans = await scan.scan(stack.live.engine, stack.catalog, stack.objects, OWNER)
-        assert (scans.seen, scans.started, set(scans.odd)) == (1, (video_id,), set(odd))
+        assert (scans.seen, scans.started_ids, set(scans.odd)) == (1, (video_id,), set(odd))
 
 
 async def test_a_scanner_that_died_half_way_is_made_good(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,10 +63,10 @@ async def test_a_scanner_that_died_half_way_is_made_good(tmp_path: Path, monkeyp
         await stack.objects.put(key, b"x")
         await stack.catalog.add_video(Video(video_id, TENANT, None, "x", VideoStatus.UPLOADING, key))
         parts = (stack.live.engine, stack.catalog, stack.objects, OWNER)
-        assert (await scan.scan(*parts)).started == (), "somebody may be about to start it"
+        assert (await scan.scan(*parts)).started_ids == (), "somebody may be about to start it"
         monkeypatch.setattr(scan, "PATIENCE_MS", -1)
-        assert (await scan.scan(*parts)).started == (video_id,)
-        assert (await scan.scan(*parts)).started == ()
+        assert (await scan.scan(*parts)).started_ids == (video_id,)
+        assert (await scan.scan(*parts)).started_ids == ()
         assert await kinds(stack) == ["video.transcode"]
 
 
@@ -113,11 +113,11 @@ async def test_an_original_that_was_half_written_is_found_when_it_is_whole(kind:
         parts = (stack.live.engine, stack.catalog, stack.objects, OWNER)
         for size in (10, 30):
             await stack.objects.put(paths.original(video_id), b"x" * size)
-            assert (await scan.scan(*parts)).started == (video_id,)
-            assert (await scan.scan(*parts)).started == (), "it is in the queue"
+            assert (await scan.scan(*parts)).started_ids == (video_id,)
+            assert (await scan.scan(*parts)).started_ids == (), "it is in the queue"
             (job,) = await stack.live.engine.claim(ClaimRequest("w", limit=1))
             fatal = commands.fail(job, JobError("truncated", "half of it", retryable=False), rand=0)
             await stack.live.engine.settle([fatal])
             await stack.catalog.fail(video_id, Writer(job.job_id, job.claim_version, job.created_at), "{}")
-            assert (await scan.scan(*parts)).started == (), "nothing new is there"
+            assert (await scan.scan(*parts)).started_ids == (), "nothing new is there"
         assert (await stack.video(video_id))["status"] == "failed"

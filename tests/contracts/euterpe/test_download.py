@@ -123,10 +123,10 @@ async def test_bytes_that_come_give_more_time(tmp_path: Path, monkeypatch: pytes
 async def test_a_storage_that_takes_outputs_has_time_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
     assert pace.time_for(32 * 1024, 3) == pace.GRACE_S + 8
     with pytest.raises(CutOff, match="slow"):
-        async with pace.paced(CutOff("slow"), 0.0):
+        async with pace.minimum_pace(CutOff("slow"), 0.0):
             await asyncio.Event().wait()
     with pytest.raises(TimeoutError):  # that is not our own
-        async with pace.paced(CutOff("slow")):
+        async with pace.minimum_pace(CutOff("slow")):
             raise TimeoutError
 
 

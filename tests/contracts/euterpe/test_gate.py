@@ -120,7 +120,7 @@ async def test_a_gate_leads_to_its_endpoint_alone(endpoint: str) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", httpx2.URL(gate.url).port)
         writer.write(f"GET {endpoint} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
         assert (await reader.read()).startswith(b"HTTP/1.1 502 ")
-        assert gate.blocked is not None
+        assert gate.blocked_target is not None
         writer.close()
 
 

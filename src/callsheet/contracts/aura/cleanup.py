@@ -47,11 +47,13 @@ class Cleanup:
 
     async def sweep(self, now_s: float | None = None) -> int:
         """Remove old, unlocked folders of ended or unknown jobs; returns the number of removed folders."""
-        removed = 0
-        for found in await asyncio.to_thread(lambda: list(self.folders.found(time.time() if now_s is None else now_s))):
-            if found.age_s >= ORPHAN_S[found.kind] and await self._is_over(found.job_id):
-                removed += await asyncio.to_thread(self.folders.remove_free, found.kind, found.job_id)
-        return removed
+        count = 0
+        for folder in await asyncio.to_thread(
+            lambda: list(self.folders.list_all(time.time() if now_s is None else now_s))
+        ):
+            if folder.age_s >= ORPHAN_S[folder.kind] and await self._is_over(folder.job_id):
+                count += await asyncio.to_thread(self.folders.remove_free, folder.kind, folder.job_id)
+        return count
 
     async def _after_its_end(self, job_id: str) -> None:
         try:

@@ -19,7 +19,7 @@ from .stages import BEGINS
 if TYPE_CHECKING:
     from callsheet.kernel.job import Event
 
-    from .projection import Told
+    from .projection import ContractEvent
 
 SPAN_MS = 500
 
@@ -29,7 +29,7 @@ class Debounce:
 
     def __init__(self, span_ms: int = SPAN_MS) -> None:
         self._span_ms = span_ms
-        self._report: Told | None = None
+        self._report: ContractEvent | None = None
         self._behind: Event | None = None
         self._sent_span = -1
 
@@ -38,7 +38,7 @@ class Debounce:
         """Return True if a report is held back."""
         return self._report is not None
 
-    def hold(self, report: Told) -> None:
+    def hold(self, report: ContractEvent) -> None:
         """Hold back a report; it replaces an older report of the same span."""
         self._report, self._behind = report, None
 
@@ -47,7 +47,7 @@ class Debounce:
         """Return the milliseconds from the held report to the end of its span, 0 without a held report."""
         return 0 if self._report is None else (self._span_of(self._report) + 1) * self._span_ms - self._report.ms
 
-    def before(self, event: Event) -> list[Told]:
+    def before(self, event: Event) -> list[ContractEvent]:
         """Return the held report if its span or the job ends with this event; otherwise remember or drop the report."""
         report = self._report
         if report is None:
@@ -60,7 +60,7 @@ class Debounce:
             self._behind = event
         return []
 
-    def due(self) -> list[Told]:
+    def due(self) -> list[ContractEvent]:
         """Return the held report and clear it."""
         report, behind = self._report, self._behind
         self._report = self._behind = None
@@ -69,6 +69,6 @@ class Debounce:
         self._sent_span = self._span_of(report)
         return [report if behind is None else report.standing_behind(behind)]
 
-    def _span_of(self, report: Told) -> int:
+    def _span_of(self, report: ContractEvent) -> int:
         """Return the number of the span that a report counts for."""
         return max(report.ms // self._span_ms, self._sent_span + 1)

@@ -29,7 +29,7 @@ VARIABLE = "CALLSHEET_MEDIA_ROOT"
 ORPHAN_S = {"temp": 24 * 3600.0, "proxy": 48 * 3600.0}
 
 
-class Found(NamedTuple):
+class JobFolder(NamedTuple):
     """A job folder on the disk."""
 
     kind: str
@@ -53,9 +53,9 @@ class Hold:
         with self._turn:
             if self._is_over:
                 raise StoreError(f"the attempt at job {self._claim.job_id} is over; it gets no folders")
-            own = self._made("temp") / str(self._claim.claim_version)
+            own = self._make("temp") / str(self._claim.claim_version)
             own.mkdir(mode=0o700, exist_ok=True)
-            return own, self._made("proxy")
+            return own, self._make("proxy")
 
     def remove(self) -> None:
         """Release the locks, and remove each folder that no other attempt has locked."""
@@ -65,12 +65,12 @@ class Hold:
             for kind in KINDS:
                 self._folders.remove_free(kind, self._claim.job_id)
 
-    def _made(self, kind: str) -> Path:
+    def _make(self, kind: str) -> Path:
         """Create and lock a folder. If a sweep removes the folder before the lock, create it again."""
         while True:
             path = self._folders.make(kind, self._claim.job_id)
             with contextlib.suppress(FileNotFoundError):
-                folder = _opened(self._locks, path, None)
+                folder = _open(self._locks, path, None)
                 _lock(folder, fcntl.LOCK_SH)
                 if os.path.samestat(os.fstat(folder), path.lstat()):
                     return path
@@ -78,8 +78,8 @@ class Hold:
 
 def default_root() -> Path:
     """Return the root from the environment, else a folder of this user in the system's temporary directory."""
-    named = os.environ.get(VARIABLE, "")
-    return Path(named) if named else Path(tempfile.gettempdir(), f"callsheet-media-{os.getuid()}")
+    root = os.environ.get(VARIABLE, "")
+    return Path(root) if root else Path(tempfile.gettempdir(), f"callsheet-media-{os.getuid()}")
 
 
 class Folders:
@@ -106,26 +106,26 @@ class Folders:
 
     def remove(self, job_id: str) -> bool:
         """Delete both folders of an ended job; if a folder cannot be deleted, logs a warning and returns False."""
-        removed = [self._removed(kind, job_id) for kind in KINDS]
-        return all(removed)
+        results = [self._remove(kind, job_id) for kind in KINDS]
+        return all(results)
 
     def remove_free(self, kind: str, job_id: str) -> bool:
         """Delete one folder of a job unless an attempt has locked it; returns True if the folder is gone."""
-        return self._removed(kind, job_id, held_too=False)
+        return self._remove(kind, job_id, held_too=False)
 
-    def _removed(self, kind: str, job_id: str, *, held_too: bool = True) -> bool:
+    def _remove(self, kind: str, job_id: str, *, held_too: bool = True) -> bool:
         path = self._path(kind, job_id)
         with contextlib.ExitStack() as stack:
             try:
-                root = _opened(stack, self.root, None)
-                parent = _opened(stack, Path(kind), root)
-                found = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
-                if stat.S_ISLNK(found.st_mode):
+                root = _open(stack, self.root, None)
+                parent = _open(stack, Path(kind), root)
+                status = os.stat(path.name, dir_fd=parent, follow_symlinks=False)
+                if stat.S_ISLNK(status.st_mode):
                     os.unlink(path.name, dir_fd=parent)
-                elif found.st_uid != os.getuid():
+                elif status.st_uid != os.getuid():
                     log.warning("%s is not ours; it is left alone", path)
                     return False
-                elif not held_too and not _lock(_opened(stack, Path(path.name), parent), fcntl.LOCK_EX | fcntl.LOCK_NB):
+                elif not held_too and not _lock(_open(stack, Path(path.name), parent), fcntl.LOCK_EX | fcntl.LOCK_NB):
                     return False
                 else:
                     shutil.rmtree(path.name, dir_fd=parent)
@@ -138,10 +138,10 @@ class Folders:
 
     def remove_old(self, now_s: float) -> int:
         """Remove unlocked folders past their ORPHAN_S age; returns the number of removed folders. Workers call this."""
-        old = [found for found in self.found(now_s) if found.age_s >= ORPHAN_S[found.kind]]
-        return sum(self.remove_free(found.kind, found.job_id) for found in old)
+        old = [folder for folder in self.list_all(now_s) if folder.age_s >= ORPHAN_S[folder.kind]]
+        return sum(self.remove_free(folder.kind, folder.job_id) for folder in old)
 
-    def found(self, now_s: float) -> Iterator[Found]:
+    def list_all(self, now_s: float) -> Iterator[JobFolder]:
         """Yield all folders named by a job id, with the seconds since their last change."""
         for kind in KINDS:
             try:
@@ -151,7 +151,7 @@ class Folders:
             for entry in entries:
                 with contextlib.suppress(OSError):
                     if IS_UUID(entry.name):
-                        yield Found(kind, entry.name, now_s - _changed_at(entry))
+                        yield JobFolder(kind, entry.name, now_s - _changed_at(entry))
 
     def exists(self, job_id: str) -> bool:
         """Return True if a job still has a folder."""
@@ -186,11 +186,11 @@ def _lock(folder: int, how: int) -> bool:
     return True
 
 
-def _is_ours(found: os.stat_result) -> bool:
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.getuid() and not found.st_mode & 0o022
+def _is_ours(status: os.stat_result) -> bool:
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid() and not status.st_mode & 0o022
 
 
-def _opened(stack: contextlib.ExitStack, path: Path, parent: int | None) -> int:
+def _open(stack: contextlib.ExitStack, path: Path, parent: int | None) -> int:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=parent)
     stack.callback(os.close, descriptor)
     return descriptor

@@ -131,7 +131,7 @@ def whole(percent: float) -> int:
 
 def word_of(job: Job) -> str:
     """Return the contract's word for a job's status."""
-    return AURA.word(job.status, job.stage, started=job.started_at is not None) or "Failed"
+    return AURA.word(job.status, job.stage, has_started=job.started_at is not None) or "Failed"
 
 
 def states_of(words: Collection[str]) -> tuple[tuple[Status, ...], bool | None]:
@@ -139,8 +139,8 @@ def states_of(words: Collection[str]) -> tuple[tuple[Status, ...], bool | None]:
 
     This reverses `word_of`: a job is Running from its first start to its end, including pauses between attempts.
     """
-    begun = None if {"Queued", "Running"} <= set(words) else "Running" in words
-    return tuple(dict.fromkeys(status for word in words for status in STATUSES[word])), begun if words else None
+    has_begun = None if {"Queued", "Running"} <= set(words) else "Running" in words
+    return tuple(dict.fromkeys(status for word in words for status in STATUSES[word])), has_begun if words else None
 
 
 def stage_of(job: Job) -> str:
@@ -152,27 +152,27 @@ def stage_of(job: Job) -> str:
 
 def last_step(checkpoints: Mapping[str, str]) -> str | None:
     """Return the last step of `compose` that is completed together with all earlier steps."""
-    done = None
+    last = None
     for step in STEPS:
         if step not in checkpoints:
             break
-        done = step
-    return done
+        last = step
+    return last
 
 
 def errors_of(job: Job) -> list[dict[str, Any]]:
     """Return the job's errors; a successful retry leaves none."""
-    found = parse_json(job.error) if job.error and job.status is not Status.SUCCEEDED else None
-    if not isinstance(found, dict):
+    body = parse_json(job.error) if job.error and job.status is not Status.SUCCEEDED else None
+    if not isinstance(body, dict):
         return []
-    told = {"code": str(found.get("code", "error")), "message": str(found.get("message", ""))}
-    return [{**told, "step": stage_of(job), "retryable": found.get("retryable")}]
+    error = {"code": str(body.get("code", "error")), "message": str(body.get("message", ""))}
+    return [{**error, "step": stage_of(job), "retryable": body.get("retryable")}]
 
 
 def job_body(job: Job, last_completed: str | None) -> dict[str, Any]:
     """Return a job of any contract in this contract's words."""
     stage, status = stage_of(job), job.status
-    ended = utc(job.ended_at) if job.ended_at is not None else None
+    ended_at = utc(job.ended_at) if job.ended_at is not None else None
     return {
         "jobId": job.job_id,
         "task": job.kind,
@@ -183,10 +183,10 @@ def job_body(job: Job, last_completed: str | None) -> dict[str, Any]:
         "createdUtc": utc(job.created_at),
         "queuedUtc": utc(job.created_at),
         "startedUtc": utc(job.started_at) if job.started_at is not None else None,
-        "completedUtc": ended if status is Status.SUCCEEDED else None,
-        "canceledUtc": ended if status is Status.CANCELED else None,
-        "failedAt": ended if status in ENDED_BADLY else None,
-        "endedUtc": ended,
+        "completedUtc": ended_at if status is Status.SUCCEEDED else None,
+        "canceledUtc": ended_at if status is Status.CANCELED else None,
+        "failedAt": ended_at if status in ENDED_BADLY else None,
+        "endedUtc": ended_at,
         "canResume": can_resume(job, last_completed),
         "lastCompletedStep": last_completed,
         "errors": errors_of(job),

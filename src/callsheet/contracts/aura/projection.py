@@ -36,7 +36,7 @@ TYPES = (
 )
 
 
-class Told(NamedTuple):
+class ContractEvent(NamedTuple):
     """A contract event with its time, its engine event's number and its place."""
 
     ms: int
@@ -50,25 +50,25 @@ class Told(NamedTuple):
         """Return the event id that a client resumes from."""
         return event_id(self.ms, self.seq * PLACES + self.place)
 
-    def standing_behind(self, event: Event) -> Told:
+    def standing_behind(self, event: Event) -> ContractEvent:
         """Return this report at the last place of `event`, to be sent after the event's own messages."""
         return self._replace(ms=event.ms, seq=event.seq, place=PLACES - 1)
 
 
-class Place(NamedTuple):
-    """A position in a job's events: all events before `seq` were seen, and of `seq` itself the first `told` places."""
+class Position(NamedTuple):
+    """A position in a job's events: all before `seq` were seen, and of `seq` itself the first `places` places."""
 
     seq: int
-    told: int
+    places: int
 
 
-def place_of(text: str) -> Place:
+def position_of(text: str) -> Position:
     """Return the position of an event id; raises InvalidInput for a foreign id."""
     _, counter = parse_event_id(text)
-    seq, told = divmod(counter, PLACES)
+    seq, place = divmod(counter, PLACES)
     if seq < 1:
         raise InvalidInput("an event id of this contract is {ms}-{counter}")
-    return Place(seq, told + 1)
+    return Position(seq, place + 1)
 
 
 def latest_id(job: Job) -> str:
@@ -76,7 +76,7 @@ def latest_id(job: Job) -> str:
     return event_id(job.event_ms, job.event_seq * PLACES + PLACES - 1)
 
 
-class Left(NamedTuple):
+class Output(NamedTuple):
     """A job's output besides its result: files, and the last lines of its log."""
 
     artifacts: Sequence[dict[str, Any]] = ()
@@ -96,21 +96,21 @@ def _log_line(event: Event) -> str:
     return f"{utc(event.ms)} {kind} {event.step or 'Initialization'}: {data.get('message', '')}"
 
 
-def told(event: Event, job: Job, left: Left = Left(), *, completes: str = "") -> list[Told]:  # noqa: B008 - a tuple
+def contract_events(event: Event, job: Job, output: Output = Output(), *, completes: str = "") -> list[ContractEvent]:  # noqa: B008 - a tuple
     """Return the contract's events for an engine event. For an end, `job` must carry the result or the error.
 
     `completes` is the stage that the event completes implicitly.
     """
-    made = _told(event, job, left)
+    messages = _own_messages(event, job, output)
     first = OWN if event.type == "stage" or event.type in TERMINAL_EVENTS else 0
-    placed = [(first + n, name, data) for n, (name, data) in enumerate(made)]
+    events = [(first + n, name, data) for n, (name, data) in enumerate(messages)]
     if completes:
-        placed.insert(0, (0, "step-status", _step(completes, "completed")))
+        events.insert(0, (0, "step-status", _step(completes, "completed")))
     same = {"correlationId": job.correlation_id}
-    return [Told(event.ms, event.seq, place, name, {**data, **same}) for place, name, data in placed]
+    return [ContractEvent(event.ms, event.seq, place, name, {**data, **same}) for place, name, data in events]
 
 
-def _told(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]]:
+def _own_messages(event: Event, job: Job, output: Output) -> list[tuple[str, dict[str, Any]]]:
     step = event.step or "Initialization"
     body = parse_json(event.data)
     data: dict[str, Any] = body if isinstance(body, dict) else {}
@@ -138,20 +138,23 @@ def _told(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]
             return [("warning", {"message": "the worker went silent; another one takes over", "step": step})]
         case "retrying":
             return [("error", {"message": str(data.get("message", "")), "step": step, "willRetry": True})]
-    return _end(event, job, left)
+    return _end(event, job, output)
 
 
-def _end(event: Event, job: Job, left: Left) -> list[tuple[str, dict[str, Any]]]:
+def _end(event: Event, job: Job, job_output: Output) -> list[tuple[str, dict[str, Any]]]:
     """Return the events of a job's end: first the status change, then the outcome."""
     about = {"jobId": job.job_id}
     stage, percent = stage_of(job), whole(event.progress)
     match event.type:
         case "done":
             output = parse_json(job.result) if job.result else None
-            came = ("job-completed", {"status": "Done", **about, "artifacts": left.artifacts, "output": output})
+            came = ("job-completed", {"status": "Done", **about, "artifacts": job_output.artifacts, "output": output})
             stage, percent = "Complete", 100
         case "error":
-            came = ("job-failed", {"status": "Failed", **about, "stage": stage, **_failure(job), "logs": left.logs})
+            came = (
+                "job-failed",
+                {"status": "Failed", **about, "stage": stage, **_failure(job), "logs": job_output.logs},
+            )
         case "canceled":
             message = job.cancel_reason or "the job was cancelled"
             came = ("job-cancelled", {"status": "Canceled", **about, "stage": stage, "message": message})

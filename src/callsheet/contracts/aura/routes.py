@@ -45,7 +45,7 @@ from .models import (
     whole,
     word_of,
 )
-from .projection import END_PLACES, OWN, PLACES, Place, latest_id, place_of
+from .projection import END_PLACES, OWN, PLACES, Position, latest_id, position_of
 from .stream import LiveStream
 
 CONTRACT, QUEUE = "aura", "default"
@@ -83,29 +83,29 @@ router = APIRouter(prefix="/api/jobs", tags=["live jobs"], lifespan=_sweeping)
 async def create(request: Request) -> Response:
     """Create a job; the answer is sent once the job is stored durably."""
     who = await check(request, "jobs:write")
-    asked = await read(request, CreateBody)
+    body = await read(request, CreateBody)
     new = NewJob(
         new_id(),
-        asked.task,
-        encode(asked.payload),
+        body.task,
+        encode(body.payload),
         QUEUE,
-        priority=asked.priority,
+        priority=body.priority,
         requester_id=who.requester_id,
         contract=CONTRACT,
         correlation_id=_correlation(request),
     )
-    answer = _created(new.job_id, new.correlation_id)
+    answer = _receipt(new.job_id, new.correlation_id)
     if (key := idempotency.key_of(request)) is not None:
-        same = idempotency.request_hash(request, asked.model_dump())
+        same = idempotency.request_hash(request, body.model_dump())
         new = new._replace(idempotency=Idempotency(key, same, json_text(answer)))
-    found = await state_of(request).batcher.enqueue(new)
-    headers = {"Location": f"/api/jobs/{found.job_id}"}
-    if not found.created:
+    enqueue_result = await state_of(request).batcher.enqueue(new)
+    headers = {"Location": f"/api/jobs/{enqueue_result.job_id}"}
+    if not enqueue_result.created:
         headers["Idempotency-Replayed"] = "true"
-    return Response(found.response or json_text(answer), 202, headers, media_type="application/json")
+    return Response(enqueue_result.response or json_text(answer), 202, headers, media_type="application/json")
 
 
-def _created(job_id: str, correlation_id: str) -> dict[str, Any]:
+def _receipt(job_id: str, correlation_id: str) -> dict[str, Any]:
     events = f"/api/jobs/{job_id}/events"
     return {"jobId": job_id, "status": "Queued", "eventsUrl": events, "correlationId": correlation_id}
 
@@ -123,10 +123,10 @@ def _correlation(request: Request) -> str:
 async def get(request: Request, job_id: JobId, who: Reader) -> Response:
     """Read the job's present state."""
     state = state_of(request)
-    return JsonAnswer(await _shown(state, await state.engine.get(job_id, requester_id=who.sees)))
+    return JsonAnswer(await _body(state, await state.engine.get(job_id, requester_id=who.sees)))
 
 
-async def _shown(state: ServerState, job: Job) -> dict[str, Any]:
+async def _body(state: ServerState, job: Job) -> dict[str, Any]:
     return {**job_body(job, await _last_completed(state, job)), "lastEventId": latest_id(job)}
 
 
@@ -134,12 +134,12 @@ async def _last_completed(state: ServerState, job: Job) -> str | None:
     """Return the step completed last, by this job or by a job that it resumes."""
     if job.started_at is None and not job.status.terminal:
         return None
-    known = (await state.engine.steps(job)).results
-    if job.kind == COMPOSE or not known:
-        return last_step(known)
+    results = (await state.engine.steps(job)).results
+    if job.kind == COMPOSE or not results:
+        return last_step(results)
     latest = await state.engine.store.events({job.job_id: max(0, job.event_seq - LATEST)}, LATEST)
-    completed = [event.step for event in latest if event.type == "checkpoint" and event.step in known]
-    return completed[-1] if completed else list(known)[-1]
+    names = [event.step for event in latest if event.type == "checkpoint" and event.step in results]
+    return names[-1] if names else list(results)[-1]
 
 
 @router.get(
@@ -158,11 +158,11 @@ async def find(  # noqa: PLR0913, PLR0917 - each is a filter
 ) -> Response:
     """List the jobs of this contract, newest first."""
     state = state_of(request)
-    statuses, begun = states_of(status or ())
-    query = JobQuery(who.sees, statuses, task, contract=CONTRACT, limit=limit, cursor=cursor, has_begun=begun)
+    statuses, has_begun = states_of(status or ())
+    query = JobQuery(who.sees, statuses, task, contract=CONTRACT, limit=limit, cursor=cursor, has_begun=has_begun)
     page = await state.engine.find(query)
-    shown = await asyncio.gather(*(_shown(state, job) for job in page.jobs))
-    return JsonAnswer({"jobs": shown, "next": page.cursor})
+    bodies = await asyncio.gather(*(_body(state, job) for job in page.jobs))
+    return JsonAnswer({"jobs": bodies, "next": page.cursor})
 
 
 @router.post(
@@ -179,8 +179,13 @@ async def cancel(request: Request, job_id: JobId, who: Writer) -> Response:
     reason = (await read(request, CancelBody)).reason if await request.body() else ""
     job = await state.engine.cancel(job_id, reason, requester_id=who.sees)
     cleanup_of(state).schedule(job.job_id)
-    told = {"jobId": job.job_id, "status": word_of(job), "cleanupScheduled": True, "correlationId": job.correlation_id}
-    return JsonAnswer(told, 202)
+    answer = {
+        "jobId": job.job_id,
+        "status": word_of(job),
+        "cleanupScheduled": True,
+        "correlationId": job.correlation_id,
+    }
+    return JsonAnswer(answer, 202)
 
 
 @router.post(
@@ -198,11 +203,11 @@ async def resume(request: Request, job_id: JobId, who: Writer) -> Response:
     if last is None or not can_resume(job, last):
         raise Problem("not_resumable", _why_not(job, last))
     try:
-        found = await resuming.resume(state.engine.store, job, state.batcher.enqueue)
+        resumed_job = await resuming.resume(state.engine.store, job, state.batcher.enqueue)
     except IllegalMove as error:
         raise Problem("not_resumable", str(error)) from None
-    told = {**_created(found.job_id, found.correlation_id), "status": word_of(found)}
-    return JsonAnswer({**told, "resumedFrom": job.job_id, "lastCompletedStep": last}, 202)
+    answer = {**_receipt(resumed_job.job_id, resumed_job.correlation_id), "status": word_of(resumed_job)}
+    return JsonAnswer({**answer, "resumedFrom": job.job_id, "lastCompletedStep": last}, 202)
 
 
 def _why_not(job: Job, last: str | None) -> str:
@@ -240,11 +245,11 @@ async def events(
     if seen:
         after = await _known_place(state, job, seen)
         if after is None and job.status.terminal:  # send the present state, then the outcome
-            after = Place(job.event_seq, OWN)
+            after = Position(job.event_seq, OWN)
         elif after is None:  # a foreign id: send the present state, then new events
             first = frame("job-status", _present(job), latest_id(job))
-            after = Place(job.event_seq, PLACES)
-        elif job.status.terminal and after.seq >= job.event_seq and after.told >= END_PLACES:
+            after = Position(job.event_seq, PLACES)
+        elif job.status.terminal and after.seq >= job.event_seq and after.places >= END_PLACES:
             return Response(status_code=204)
     watcher = state.engine.follow({job.job_id: after.seq - 1 if after is not None else 0})
     try:
@@ -258,8 +263,8 @@ async def events(
 
 
 def _present(job: Job) -> dict[str, Any]:
-    told = {"status": word_of(job), "stage": stage_of(job), "percent": whole(job.progress)}
-    return {**told, "correlationId": job.correlation_id}
+    answer = {"status": word_of(job), "stage": stage_of(job), "percent": whole(job.progress)}
+    return {**answer, "correlationId": job.correlation_id}
 
 
 def _client_of(state: ServerState, request: Request) -> str:
@@ -267,10 +272,10 @@ def _client_of(state: ServerState, request: Request) -> str:
     return f"{state.proxies.client_of(request)} {request.headers.get('user-agent', '')}"
 
 
-async def _known_place(state: ServerState, job: Job, text: str) -> Place | None:
+async def _known_place(state: ServerState, job: Job, text: str) -> Position | None:
     """Return the position of an event id of this job; None for a foreign id, even if only its time is wrong."""
     try:
-        place, ms = place_of(text), parse_event_id(text)[0]
+        place, ms = position_of(text), parse_event_id(text)[0]
     except InvalidInput:
         return None
     if place.seq >= job.event_seq:

@@ -43,11 +43,11 @@ async def since_its_stage_began(store: Store, job_id: str, before: int) -> list[
 
 async def _events(store: Store, job_id: str, after: int, before: int) -> list[Event]:
     """Return the events between two numbers, read by pages."""
-    found: list[Event] = []
+    events: list[Event] = []
     while after < before - 1:
         page = await store.events({job_id: after}, min(LOOK * 5, before - 1 - after))
         if not page:
             break
-        found += page
+        events += page
         after = page[-1].seq
-    return found
+    return events

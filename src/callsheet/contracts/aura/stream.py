@@ -12,7 +12,7 @@ from callsheet.kernel.errors import CallsheetError, JobNotFound
 from callsheet.kernel.events import TERMINAL_EVENTS
 
 from .debounce import SPAN_MS, Debounce
-from .projection import PLACES, Left, Place, Told, log_lines, told
+from .projection import PLACES, ContractEvent, Output, Position, contract_events, log_lines
 from .stages import Stages, since_its_stage_began
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ class LiveStream(EventStream):
     """One client's connection to one job. `first` is sent before any event; `after` is the place to resume from."""
 
     def __init__(  # noqa: PLR0913, PLR0917 - what one connection is
-        self, state: ServerState, who: Principal, first: bytes, watcher: Watcher, job: Job, after: Place | None
+        self, state: ServerState, who: Principal, first: bytes, watcher: Watcher, job: Job, after: Position | None
     ) -> None:
         super().__init__(state, who, first, watcher)
         self.ping_s, self.steady = KEEPALIVE_S, True
@@ -50,66 +50,66 @@ class LiveStream(EventStream):
         try:
             if self._behind and events:
                 await self._catch_up(events[0].seq)
-            written = [found for event in events for found in await self._told(event)]
+            contract_events = [one for event in events for one in await self._events_of(event)]
         except CallsheetError:
             self.end()
             message = "the store cannot be reached now; connect again"
             return frame("error", {"message": message, "correlationId": self._job.correlation_id})
-        return b"".join(frame(found.type, found.data, found.id) for found in self._paced(written))
+        return b"".join(frame(one.type, one.data, one.id) for one in self._pace(contract_events))
 
-    def _paced(self, written: list[Told]) -> list[Told]:
+    def _pace(self, events: list[ContractEvent]) -> list[ContractEvent]:
         """Return the events to send now, including a due report; schedule a wake-up for a report that is due later."""
         loop = asyncio.get_running_loop()
         now = loop.time()
-        if any(found.type == "step-progress" for found in written):
+        if any(event.type == "step-progress" for event in events):
             self._last_at, self._due_at = now, None  # that time was this report's; a newer one has its own
         elif self._debounce.holds and self._due_at is not None and now >= self._due_at:
-            written = [*written, *self._debounce.due()]
+            events = [*events, *self._debounce.due()]
             self._last_at = now
         if not self._debounce.holds:
             self._due_at = None
         elif self._due_at is None:
             self._due_at = max(now + self._debounce.rest_ms / 1000, self._last_at + DEBOUNCE_S)
             loop.call_at(self._due_at + TIMER_S, self._watcher.poke)
-        return written
+        return events
 
     async def _catch_up(self, before: int) -> None:
         """Replay the current stage's events that the client has seen, to restore stage and debounce state."""
         for event in await since_its_stage_began(self._state.engine.store, self._job.job_id, before):
             self._debounce.before(event)
             if event.type == "progress":
-                self._debounce.hold(*told(event, self._job))
+                self._debounce.hold(*contract_events(event, self._job))
             self._stages.completed_by(event)
         self._behind = False
 
-    async def _told(self, event: Event) -> list[Told]:
+    async def _events_of(self, event: Event) -> list[ContractEvent]:
         """Return an event in the contract's words, after a due report; parts the client has seen are skipped."""
-        left = await self._at_the_end(event) if event.type in TERMINAL_EVENTS else Left()
+        left = await self._at_the_end(event) if event.type in TERMINAL_EVENTS else Output()
         report = self._debounce.before(event)
-        own = told(event, self._job, left, completes=self._stages.completed_by(event))
+        own = contract_events(event, self._job, left, completes=self._stages.completed_by(event))
         if self._after is not None and event.seq == self._after.seq:
-            if event.type == "progress" or self._after.told >= PLACES:
+            if event.type == "progress" or self._after.places >= PLACES:
                 self._debounce.due()  # the client has seen the held report, too
-            return [found for found in own if found.place >= self._after.told]
+            return [one for one in own if one.place >= self._after.places]
         if event.type == "progress":
             self._debounce.hold(*own)
             return report
         return report + own
 
-    async def _at_the_end(self, event: Event) -> Left:
+    async def _at_the_end(self, event: Event) -> Output:
         """Read the ended job, its files and last log lines; a job pruned meanwhile gives an empty result."""
         try:
             self._job = await self._state.engine.get(self._job.job_id)
             return await self._left(event)
         except JobNotFound:
-            return Left()
+            return Output()
 
-    async def _left(self, event: Event) -> Left:
+    async def _left(self, event: Event) -> Output:
         engine, job_id = self._state.engine, self._job.job_id
-        files = [_shown(file) for file in await artifacts_of(engine.store, job_id)]
+        files = [_public_fields(file) for file in await artifacts_of(engine.store, job_id)]
         last = await engine.store.events({job_id: max(0, event.seq - LAST_EVENTS)}, LAST_EVENTS)
-        return Left(files, log_lines(last))
+        return Output(files, log_lines(last))
 
 
-def _shown(file: dict[str, Any]) -> dict[str, Any]:
+def _public_fields(file: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in file.items() if name != "key"}

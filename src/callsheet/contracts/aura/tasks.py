@@ -108,8 +108,8 @@ async def _compose(ctx: Context, request: Request, objects: OwnedObjects | None,
             shelf = ObjectShelf(objects, (await ctx.steps()).jobs)
         parts = Parts(shelf, pictures_of(objects), _writer())
         with llm_errors_as_outcomes():
-            made = await compose(live, request, parts)
-        return await _kept(ctx, made, objects)
+            composed = await compose(live, request, parts)
+        return await _upload(ctx, composed, objects)
     except MediaStopped:
         raise asyncio.CancelledError from None  # our own stop flag decides, whatever the program reported
     except Outage:
@@ -122,26 +122,26 @@ async def _compose(ctx: Context, request: Request, objects: OwnedObjects | None,
         await asyncio.shield(asyncio.to_thread(hold.remove))
 
 
-async def _kept(ctx: Context, made: Composed, objects: OwnedObjects | None) -> Result:
+async def _upload(ctx: Context, composed: Composed, objects: OwnedObjects | None) -> Result:
     """Store the video's files as artifacts; returns the job's result."""
-    video, files = made.video, []
-    told = {
+    video, files = composed.video, []
+    result = {
         "duration_s": round(video.duration_s, 3),
         "speech": video.is_speech,
         "warnings": list(video.warnings),
         "scenes": list(video.scenes),
-        "ran": list(made.ran),
+        "ran": list(composed.ran),
     }
     if objects is None:
         raise Fatal("a video needs a place to stay: set CALLSHEET_OBJECTS_URL", code="no_objects")
     paths = {"video.mp4": video.video, "poster.jpg": video.poster, "captions.vtt": video.captions}
     for name, path in {**paths, "manifest.json": video.manifest}.items():
         key = key_of(ctx.job_id, ctx.job.claim_version, name)
-        kept = await objects.put_file(key, path, content_type=TYPES[name])
-        about = {"name": name, "key": key, "bytes": kept.info.size_bytes, "content_type": TYPES[name]}
-        files.append({**about, "sha256": kept.sha256, "etag": kept.info.etag})
+        info = await objects.put_file(key, path, content_type=TYPES[name])
+        about = {"name": name, "key": key, "bytes": info.info.size_bytes, "content_type": TYPES[name]}
+        files.append({**about, "sha256": info.sha256, "etag": info.info.etag})
     await ctx.write(lambda job: commands.checkpoint(job, ADOPTED, encode(files)))
-    return {**told, "artifacts": [{name: file[name] for name in ("name", "bytes", "content_type")} for file in files]}
+    return {**result, "artifacts": [{name: file[name] for name in ("name", "bytes", "content_type")} for file in files]}
 
 
 class _Live:

@@ -46,14 +46,14 @@ async def adopt(state: ServerState, lease: Lease, artifacts: Sequence[Artifact])
     """
     objects = objects_of(state)
     waiting = [await _waiting(objects, lease, artifact) for artifact in artifacts]
-    kept = []
+    files = []
     for artifact, source in zip(artifacts, waiting, strict=True):
-        info = await _taken(objects, source, key_of(lease.job.job_id, lease.claim_version, artifact.name))
+        info = await _move_into_place(objects, source, key_of(lease.job.job_id, lease.claim_version, artifact.name))
         _check_size(artifact, info)
-        described = {"name": artifact.name, "key": info.key, "bytes": info.size_bytes, "sha256": artifact.sha256}
-        kept.append({**described, "content_type": info.content_type, "etag": info.etag})
+        file = {"name": artifact.name, "key": info.key, "bytes": info.size_bytes, "sha256": artifact.sha256}
+        files.append({**file, "content_type": info.content_type, "etag": info.etag})
     await objects.delete(*(source for source in waiting if source.startswith(f"{INCOMING}/")))
-    return ADOPTED, encode(kept)
+    return ADOPTED, encode(files)
 
 
 async def _waiting(objects: Objects, lease: Lease, artifact: Artifact) -> str:
@@ -67,7 +67,7 @@ async def _waiting(objects: Objects, lease: Lease, artifact: Artifact) -> str:
     raise _missing(artifact)
 
 
-async def _taken(objects: Objects, source: str, key: str) -> ObjectInfo:
+async def _move_into_place(objects: Objects, source: str, key: str) -> ObjectInfo:
     """Copy the upload to the artifact's own key, which is written only once, and return that object's info."""
     try:
         return await objects.head(key) if source == key else await objects.copy(source, key, only_if_absent=True)
@@ -81,8 +81,8 @@ def _missing(artifact: Artifact) -> Problem:
 
 def _check_size(artifact: Artifact, info: ObjectInfo) -> None:
     if artifact.bytes not in (None, info.size_bytes):
-        told = f"{artifact.name} has {info.size_bytes} bytes, not {artifact.bytes}; upload it again"
-        raise Problem("artifact_missing", told, ok=False)
+        message = f"{artifact.name} has {info.size_bytes} bytes, not {artifact.bytes}; upload it again"
+        raise Problem("artifact_missing", message, ok=False)
 
 
 async def check_unchanged(objects: Objects, file: dict[str, Any]) -> None:
@@ -100,26 +100,26 @@ async def inputs(state: ServerState, job: Job) -> dict[str, str]:
     """Return signed URLs of the payload's objects that the job's tenant may read; raises InvalidKey."""
     if state.objects is None or REFERENCE not in job.payload:
         return {}
-    named = dict.fromkeys(text for text in _texts(decode(job.payload)) if text.startswith(REFERENCE))
+    keys = dict.fromkeys(text for text in _texts(decode(job.payload)) if text.startswith(REFERENCE))
     own = objects_owned_by(state, job.requester_id)
-    signed: dict[str, str] = {}
-    for reference in list(named)[:MOST_INPUTS]:
+    urls: dict[str, str] = {}
+    for reference in list(keys)[:MOST_INPUTS]:
         key = reference.removeprefix(REFERENCE)
         with contextlib.suppress(ObjectNotOwned):  # another tenant's object is treated as missing
             if await _is_finished(state, key):
-                signed[reference] = (await own.sign_get(key, SIGNED_S)).url
-    return signed
+                urls[reference] = (await own.sign_get(key, SIGNED_S)).url
+    return urls
 
 
 async def _is_finished(state: ServerState, key: str) -> bool:
     """Return True if the object under this key is final. A job's file is final once a succeeded job has adopted it."""
-    named = named_by(key)
-    if named.kind != "job":
+    owner = named_by(key)
+    if owner.kind != "job":
         return True
-    (job,) = await state.engine.store.get([named.id])
+    (job,) = await state.engine.store.get([owner.id])
     if job is None or job.status is not Status.SUCCEEDED:
         return False
-    return any(file["key"] == key for file in await artifacts_of(state.engine.store, named.id))
+    return any(file["key"] == key for file in await artifacts_of(state.engine.store, owner.id))
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -134,11 +134,11 @@ def _texts(value: Any) -> Iterator[str]:
                 yield from _texts(part)
 
 
-def shown(signed: Signed) -> dict[str, Any]:
+def signed_request(request: Signed) -> dict[str, Any]:
     """Return a signed URL as the JSON of the answer."""
     return {
-        "method": signed.method,
-        "url": signed.url,
-        "headers": dict(signed.headers),
-        "expires_at": signed.expires_at_ms,
+        "method": request.method,
+        "url": request.url,
+        "headers": dict(request.headers),
+        "expires_at": request.expires_at_ms,
     }

@@ -29,7 +29,7 @@ class Holder(NamedTuple):
     worker_id: str
     queues: frozenset[str] | None = None
     tenants: frozenset[str] | None = None
-    enrolled: bool = False
+    is_enrolled: bool = False
 
     def may_have(self, job: Job) -> bool:
         """Return True if the worker's tenants include the job's tenant and its queues include the job's queue."""
@@ -39,8 +39,8 @@ class Holder(NamedTuple):
         """Raise Problem `forbidden` unless `queue` is one of the worker's queues or the queue of the parent job."""
         if not self._serves(queue) and lane_of(queue).queue != lane_of(parent.queue).queue:
             queues = ", ".join(sorted(self.queues or ()))
-            told = f"follow_ups: this worker makes no jobs in the queue {queue!r}; it is enrolled for {queues}"
-            raise Problem("forbidden", told, ok=False)
+            message = f"follow_ups: this worker makes no jobs in the queue {queue!r}; it is enrolled for {queues}"
+            raise Problem("forbidden", message, ok=False)
 
     def _serves(self, queue: str) -> bool:
         return self.queues is None or queue in self.queues or lane_of(queue).queue in self.queues
@@ -62,25 +62,27 @@ class WorkerIdentity(NamedTuple):
         every = who.admin or not who.requester_id or EVERY_TENANT in who.scopes
         return cls(tenants=None if every else frozenset({who.requester_id}))
 
-    def named(self, asked: str) -> Holder:
+    def holder(self, worker_id: str) -> Holder:
         """Return the lease holder `asked`; raises Problem `forbidden` if an enrolled worker gives another id."""
-        if self.worker_id not in (None, asked):
+        if self.worker_id not in (None, worker_id):
             raise Problem("forbidden", f"this token is of worker {self.worker_id}; send that as worker_id", ok=False)
-        return Holder(asked, self.queues, self.tenants, self.worker_id is not None)
+        return Holder(worker_id, self.queues, self.tenants, self.worker_id is not None)
 
-    def allowed(self, streams: Sequence[str]) -> tuple[str, ...]:
+    def check_streams(self, streams: Sequence[str]) -> tuple[str, ...]:
         """Return the streams in their order; raises Problem `forbidden` for a stream outside the worker's binding."""
-        denied = [stream for stream in streams if self.queues is not None and stream not in self.queues]
-        if denied:
+        foreign = [stream for stream in streams if self.queues is not None and stream not in self.queues]
+        if foreign:
             queues = ", ".join(sorted(self.queues or ()))
-            told = f"streams: this worker is not enrolled for {', '.join(denied)}; it is for {queues}"
-            raise Problem("forbidden", told, ok=False)
+            message = f"streams: this worker is not enrolled for {', '.join(foreign)}; it is for {queues}"
+            raise Problem("forbidden", message, ok=False)
         others = [
             s for s in streams if self.tenants is not None and all(is_lane_of_another(s, t) for t in self.tenants)
         ]
         if others:
-            told = f"streams: {', '.join(others)} holds jobs of another tenant; this worker is bound to {self.bound_to}"
-            raise Problem("forbidden", told, ok=False)
+            message = (
+                f"streams: {', '.join(others)} holds jobs of another tenant; this worker is bound to {self.bound_to}"
+            )
+            raise Problem("forbidden", message, ok=False)
         return tuple(streams)
 
     @property
@@ -102,7 +104,7 @@ async def seen(
     An API key may use any worker name, but never updates an enrolled worker's record, and a tenant's key may create a
     limited number of names only.
     """
-    if worker.enrolled:
+    if worker.is_enrolled:
         await state.workers.record_seen(worker.worker_id, labels, version, running)
         return
     if not all(state.worker_names.has_room(tenant, worker.worker_id) for tenant in worker.tenants or ()):

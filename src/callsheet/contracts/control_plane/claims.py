@@ -26,7 +26,8 @@ NOTE = 500
 LEASE_S = 30.0
 BEAT_S = REMOTE_BEAT_S
 PROVISIONAL_S = 10.0  # lease until the first heartbeat; a worker that never got the answer blocks its job this long
-TOLD = ("queue", "priority", "contract", "stage", "progress", "retry", "created_at", "run_at", "attempt_started_at",
+JOB_FIELDS = (
+        "queue", "priority", "contract", "stage", "progress", "retry", "created_at", "run_at", "attempt_started_at",
         "requester_id", "correlation_id", "lease_losses", "refresh_count", "event_seq", "event_ms", "updated_at",
         "started_at", "unique_key", "concurrency_key", "ttl_s")  # fmt: skip
 
@@ -73,16 +74,16 @@ class Turns(dict[str, Turn]):
 class Claimer:
     """One claim request of one worker. `run` returns the answer in the contract's words."""
 
-    def __init__(self, request: Request, state: ServerState, asked: ClaimBody, who: WorkerIdentity) -> None:
-        self._request, self._state, self._asked, self._who = request, state, asked, who
+    def __init__(self, request: Request, state: ServerState, body: ClaimBody, who: WorkerIdentity) -> None:
+        self._request, self._state, self._body, self._who = request, state, body, who
         self._engine = state.engine
         self._terms = terms_of(state)
         self._turn = Turn()
-        self._worker = who.named(asked.worker_id)
+        self._worker = who.holder(body.worker_id)
         self._contents: dict[str, dict[str, Any]] = {}  # payload and inputs by job id, for the answer
         transport = state.engine.transport
-        named = asked.streams if transport is None else list(dict.fromkeys(map(transport.queue_of, asked.streams)))
-        self._streams = who.allowed(named)
+        streams = body.streams if transport is None else list(dict.fromkeys(map(transport.queue_of, body.streams)))
+        self._streams = who.check_streams(streams)
 
     async def run(self) -> dict[str, Any]:
         """Return the claim's answer. If the worker hung up and cannot repeat the claim, release its jobs."""
@@ -96,86 +97,86 @@ class Claimer:
         finally:
             if self._turn.last is self:
                 turns.pop(owner, None)
-        if jobs and await self._request.is_disconnected() and self._asked.claim_request_id is None:
+        if jobs and await self._request.is_disconnected() and self._body.claim_request_id is None:
             await self._engine.settle([commands.release(job) for job in jobs])  # no client is left to run these jobs
-        return await self._told(jobs, token)
+        return await self._answer(jobs, token)
 
     async def _find(self, owner: str) -> list[Job]:
         async with self._turn.lock:  # an earlier request of the same name may be taking jobs
             jobs = await self._again(owner)
         if jobs or self._who.draining:
             return jobs
-        wish, wait_s = Wish(frozenset(self._streams), self._who.tenants), self._asked.max_wait_ms / 1000
+        wish, wait_s = Wish(frozenset(self._streams), self._who.tenants), self._body.max_wait_ms / 1000
         return await waiting_of(self._state).claim(wish, wait_s, self._alive, lambda: self._take(owner))
 
     async def _token(self) -> str:
-        if self._asked.claim_request_id is None:
+        if self._body.claim_request_id is None:
             return leases.new_token()
-        return await tokens_of(self._state).repeatable(self._worker.worker_id, self._asked.claim_request_id)
+        return await tokens_of(self._state).repeatable(self._worker.worker_id, self._body.claim_request_id)
 
     async def _again(self, owner: str) -> list[Job]:
         """Return jobs that an earlier request with this `claim_request_id` claimed: its answer may be lost."""
-        if self._asked.claim_request_id is None or self._asked.first:
+        if self._body.claim_request_id is None or self._body.first:
             return []
-        held = await self._engine.store.running_of(owner, self._asked.max_jobs)
-        found = [job for job in held if self._worker.may_have(job)]
-        return await self._usable(found)
+        held = await self._engine.store.running_of(owner, self._body.max_jobs)
+        jobs = [job for job in held if self._worker.may_have(job)]
+        return await self._usable(jobs)
 
     async def _alive(self) -> bool:
-        gone = self._turn.last is not self or self._state.stopping.is_set()
-        return not gone and not await self._request.is_disconnected()
+        is_gone = self._turn.last is not self or self._state.stopping.is_set()
+        return not is_gone and not await self._request.is_disconnected()
 
     async def _take(self, owner: str) -> list[Job]:
         """Claim jobs, up to ROUNDS times, until one has a payload that can be sent or no job is due."""
         for _ in range(ROUNDS):
-            found = await self._claim(owner)
-            jobs = await self._usable(await refusals.set_aside(self._engine, self._worker.worker_id, found))
-            if jobs or not found:
+            claimed_jobs = await self._claim(owner)
+            jobs = await self._usable(await refusals.set_aside(self._engine, self._worker.worker_id, claimed_jobs))
+            if jobs or not claimed_jobs:
                 return jobs
         return []
 
     async def _claim(self, owner: str) -> list[Job]:
-        lanes, asked, tenants = self._engine.lanes, self._asked, self._who.tenants
-        queues = await lanes.expand(self._streams, asked.labels, tenants)
-        request = ClaimRequest(owner, queues, asked.max_jobs, self._terms.provisional_ms, tenants=tenants)
-        request = request._replace(thorough=not asked.max_wait_ms)  # a claim that does not wait must see every due job
+        lanes, body, tenants = self._engine.lanes, self._body, self._who.tenants
+        queues = await lanes.expand(self._streams, body.labels, tenants)
+        request = ClaimRequest(owner, queues, body.max_jobs, self._terms.provisional_ms, tenants=tenants)
+        request = request._replace(thorough=not body.max_wait_ms)  # a claim that does not wait must see every due job
         async with self._turn.lock:
             if self._turn.last is not self:
                 return []
-            found = await self._engine.claim(request)
-        lanes.served(queues, {job.queue for job in found}, short=len(found) < asked.max_jobs, tenants=tenants)
-        return found
+            jobs = await self._engine.claim(request)
+        lanes.served(queues, {job.queue for job in jobs}, short=len(jobs) < body.max_jobs, tenants=tenants)
+        return jobs
 
     async def _usable(self, jobs: list[Job]) -> list[Job]:
         """Return the jobs whose payload can be sent to a worker; each other job is ended or released."""
         self._contents = await isolation.usable(self._state, jobs) if jobs else {}
         return [job for job in jobs if job.job_id in self._contents]
 
-    async def _told(self, jobs: list[Job], token: str) -> dict[str, Any]:
+    async def _answer(self, jobs: list[Job], token: str) -> dict[str, Any]:
         extras = {"drain": True} if self._who.draining else {}
         if not jobs:
             return {"claimed": False, **extras, **self._note()}
         transport = self._engine.transport
         messages = await transport.taken(jobs) if transport is not None else {}
-        told = []
+        jobs_told = []
         for job in jobs:
-            found = messages.get(job.job_id) or (job.queue, f"{job.job_id}-{job.claim_version}")
-            told.append({**_job(job, token, found), **self._times(), **self._contents[job.job_id]})
-        batch = {"jobs": told} if self._asked.max_jobs > 1 else {}
-        return {"claimed": True, **told[0], **batch, **extras}
+            message = messages.get(job.job_id) or (job.queue, f"{job.job_id}-{job.claim_version}")
+            jobs_told.append({**_job(job, token, message), **self._times(), **self._contents[job.job_id]})
+        batch = {"jobs": jobs_told} if self._body.max_jobs > 1 else {}
+        return {"claimed": True, **jobs_told[0], **batch, **extras}
 
     def _note(self) -> dict[str, str]:
         """Return a note for a tenant-bound worker without a job: other tenants' jobs may wait in its streams."""
         if self._who.tenants is None:
             return {}
         streams = ", ".join(self._streams)
-        told = f"no job of {self._who.bound_to} waits in {streams}; this worker is given jobs of no other tenant"
-        return {"note": told[:NOTE]}
+        note = f"no job of {self._who.bound_to} waits in {streams}; this worker is given jobs of no other tenant"
+        return {"note": note[:NOTE]}
 
     def _times(self) -> dict[str, float]:
         terms = self._terms
         return {
-            "lease_ttl_seconds": _short(terms.told_lease_s(self._asked.protocol)),
+            "lease_ttl_seconds": _short(terms.told_lease_s(self._body.protocol)),
             "heartbeat_interval_seconds": _short(terms.beat_s),
             "lease_expires_in_ms": terms.provisional_ms,
             "heartbeat_every_ms": round(terms.beat_s * 1000),
@@ -200,7 +201,7 @@ def _job(job: Job, token: str, message: tuple[str, str]) -> dict[str, Any]:
         "max_attempts": job.max_attempts,
         "fence": job.claim_version,
         "cancel": job.cancel_requested_at is not None,
-        "job": {name: getattr(job, name) for name in TOLD},
+        "job": {name: getattr(job, name) for name in JOB_FIELDS},
     }
 
 

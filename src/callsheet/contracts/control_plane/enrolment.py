@@ -73,14 +73,14 @@ class WorkerToken(BaseModel):
 async def enroll(request: Request) -> JsonAnswer:
     """Use an enrolment token and get a worker token. The worker token is short-lived: rotate it in time."""
     state = state_of(request)
-    asked = await read(request, EnrollBody)
-    protocol = versions.check(versions.claimed(request, asked.protocol))  # before the token is used up
+    body = await read(request, EnrollBody)
+    protocol = versions.check(versions.protocol_of(request, body.protocol))  # before the token is used up
     with state.failed_sign_ins.count_failures(state.proxies.client_of(request), is_guessable=False):
         token = await state.workers.enroll(
-            asked.enrolment_token, asked.worker_name, labels=asked.labels, version=asked.version, protocol=protocol
+            body.enrolment_token, body.worker_name, labels=body.labels, version=body.version, protocol=protocol
         )
-    await act(request, "worker.enrolled", target=token.worker.worker_id, name=asked.worker_name)
-    return JsonAnswer(_told(token), 201)
+    await act(request, "worker.enrolled", target=token.worker.worker_id, name=body.worker_name)
+    return JsonAnswer(_token_body(token), 201)
 
 
 @router.post(
@@ -99,10 +99,10 @@ async def rotate(request: Request) -> JsonAnswer:
     who = await check(request, "worker")
     if who.worker_id is None:
         raise Problem("forbidden", "only the token of an enrolled worker can be rotated; an API key stays as it is")
-    return JsonAnswer(_told(await state_of(request).workers.rotate(who.worker_id)))
+    return JsonAnswer(_token_body(await state_of(request).workers.rotate(who.worker_id)))
 
 
-def _told(token: Token) -> dict[str, Any]:
+def _token_body(token: Token) -> dict[str, Any]:
     worker = token.worker
     return {
         "worker_id": worker.worker_id,

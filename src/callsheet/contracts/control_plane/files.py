@@ -26,7 +26,7 @@ from callsheet.objects.folders import key_of
 from callsheet.objects.keys import checked
 
 from . import logs
-from .artifacts import SIGNED_S, check_unchanged, objects_of, shown
+from .artifacts import SIGNED_S, check_unchanged, objects_of, signed_request
 from .binding import WorkerIdentity, worker_of
 from .leases import Lease, Proof, prove_one
 from .models import STRICT, Name
@@ -114,11 +114,11 @@ class ArtifactList(BaseModel):
     artifacts: list[ArtifactShown]
 
 
-async def _live(request: Request, who: WorkerIdentity, asked: UploadBody | UploadedBody) -> Lease:
-    proof = Proof(asked.job_id, asked.lease_token)
-    lease = await prove_one(state_of(request).engine, who.named(asked.worker_id), proof)
+async def _live(request: Request, who: WorkerIdentity, body: UploadBody | UploadedBody) -> Lease:
+    proof = Proof(body.job_id, body.lease_token)
+    lease = await prove_one(state_of(request).engine, who.holder(body.worker_id), proof)
     if not lease.live:
-        raise lease.lost()
+        raise lease.lost_problem()
     return lease
 
 
@@ -132,24 +132,26 @@ async def _live(request: Request, who: WorkerIdentity, asked: UploadBody | Uploa
 async def uploads(request: Request) -> JsonAnswer:
     """Get a signed URL for a file of this attempt, or signed parts for a large file. Ask again when the URLs expire."""
     who = await worker_of(request)
-    asked = await read(request, UploadBody)
-    if asked.bytes is None and asked.upload_id is not None:
+    body = await read(request, UploadBody)
+    if body.bytes is None and body.upload_id is not None:
         raise Problem("validation_failed", "bytes: say how long the file is, so that its parts can be signed")
-    lease, objects = await _live(request, who, asked), objects_of(state_of(request))
-    key = checked(key_of(asked.job_id, lease.claim_version, asked.name))
-    binding = object_access.of_attempt(asked.job_id, lease.claim_version, asked.worker_id)
+    lease, objects = await _live(request, who, body), objects_of(state_of(request))
+    key = checked(key_of(body.job_id, lease.claim_version, body.name))
+    binding = object_access.of_attempt(body.job_id, lease.claim_version, body.worker_id)
     if random.random() < SWEEP:  # noqa: S311 - not each time: it lists what came in
         await object_access.sweep(state_of(request).engine.store, objects)
-    if asked.upload_id is None and (asked.bytes or 0) <= PART_BYTES:
-        most = UNSAID_BYTES if asked.bytes is None else asked.bytes
-        await _reserve(request, lease, asked.name, lambda file: file.with_whole(most, is_said=asked.bytes is not None))
-        waits, kind, size = object_access.key_of(binding, asked.name), asked.content_type, asked.bytes
-        signed = await objects.sign_put(waits, SIGNED_S, content_type=kind, size_bytes=size, bound_to=str(binding))
-        return JsonAnswer({"ok": True, "key": key, "whole": shown(signed)})
-    if asked.bytes is None:
+    if body.upload_id is None and (body.bytes or 0) <= PART_BYTES:
+        most = UNSAID_BYTES if body.bytes is None else body.bytes
+        await _reserve(request, lease, body.name, lambda file: file.with_whole(most, is_said=body.bytes is not None))
+        waits, kind, size = object_access.key_of(binding, body.name), body.content_type, body.bytes
+        request_to_sign = await objects.sign_put(
+            waits, SIGNED_S, content_type=kind, size_bytes=size, bound_to=str(binding)
+        )
+        return JsonAnswer({"ok": True, "key": key, "whole": signed_request(request_to_sign)})
+    if body.bytes is None:
         raise Problem("validation_failed", "bytes: say how long the file is, so that its parts can be signed")
-    upload = await _begun(request, lease, asked) if asked.upload_id is None else await _open(request, lease, asked)
-    parts = await _parts(objects, upload, asked, str(binding))
+    upload = await _begin(request, lease, body) if body.upload_id is None else await _open(request, lease, body)
+    parts = await _parts(objects, upload, body, str(binding))
     return JsonAnswer(
         {"ok": True, "key": key, "upload_id": upload.upload_id, "part_bytes": upload.part_bytes, "parts": parts}
     )
@@ -165,46 +167,46 @@ def _attempt(lease: Lease) -> AttemptFiles:
     return attempt_files.of(lease.job, lease.claim_version)
 
 
-async def _begun(request: Request, lease: Lease, asked: UploadBody) -> Upload:
+async def _begin(request: Request, lease: Lease, body: UploadBody) -> Upload:
     """Start a multipart upload with quota for all parts, and abort an earlier upload of the same file name."""
-    objects, size = objects_of(state_of(request)), asked.bytes or 0
+    objects, size = objects_of(state_of(request)), body.bytes or 0
     part_bytes = max(PART_BYTES, -(-size // 10_000))
-    key = key_of(asked.job_id, lease.claim_version, asked.name)
-    upload = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=asked.content_type)
+    key = key_of(body.job_id, lease.claim_version, body.name)
+    upload = await objects.begin_multipart(key, part_bytes=part_bytes, content_type=body.content_type)
     try:
         before = await _reserve(
             request,
             lease,
-            asked.name,
+            body.name,
             lambda file: file._replace(parts=size, upload_id=upload.upload_id, part_bytes=part_bytes),
         )
     except BaseException:
         await objects.abort_multipart(upload)
         raise
-    if (earlier := before.upload_of(asked.name)) is not None:
+    if (earlier := before.upload_of(body.name)) is not None:
         await objects.abort_multipart(earlier)
     return upload
 
 
-async def _open(request: Request, lease: Lease, asked: UploadBody | UploadedBody) -> Upload:
+async def _open(request: Request, lease: Lease, body: UploadBody | UploadedBody) -> Upload:
     """Return this attempt's open multipart upload of the file; raises Problem if its name, id or length differ."""
     record = await attempt_files.read(state_of(request).engine.store, _attempt(lease))
-    upload = record.upload_of(asked.name)
-    if upload is None or upload.upload_id != asked.upload_id:
+    upload = record.upload_of(body.name)
+    if upload is None or upload.upload_id != body.upload_id:
         raise Problem("upload_not_found", "this attempt has no such upload of this file; ask without upload_id")
-    if isinstance(asked, UploadBody) and asked.bytes != (begun := record.files[asked.name].parts):
-        raise Problem("validation_failed", f"bytes: this upload was begun for {begun}; ask without upload_id")
+    if isinstance(body, UploadBody) and body.bytes != (part_count := record.files[body.name].parts):
+        raise Problem("validation_failed", f"bytes: this upload was begun for {part_count}; ask without upload_id")
     return upload
 
 
-async def _parts(objects: Objects, upload: Upload, asked: UploadBody, binding: str) -> list[dict[str, Any]]:
+async def _parts(objects: Objects, upload: Upload, body: UploadBody, binding: str) -> list[dict[str, Any]]:
     """Return signed URLs for the next parts of an upload."""
-    whole, each = asked.bytes or 0, upload.part_bytes
+    whole, each = body.bytes or 0, upload.part_bytes
     parts: list[dict[str, Any]] = []
-    for number in range(asked.first_part, min(-(-whole // each), asked.first_part + MOST_PARTS - 1) + 1):
+    for number in range(body.first_part, min(-(-whole // each), body.first_part + MOST_PARTS - 1) + 1):
         size = min(each, whole - (number - 1) * each)
-        signed = await objects.sign_part(upload, number, SIGNED_S, size_bytes=size, bound_to=binding)
-        parts.append({"number": number, **shown(signed)})
+        part = await objects.sign_part(upload, number, SIGNED_S, size_bytes=size, bound_to=binding)
+        parts.append({"number": number, **signed_request(part)})
     return parts
 
 
@@ -218,12 +220,12 @@ async def _parts(objects: Objects, upload: Upload, asked: UploadBody, binding: s
 async def uploaded(request: Request) -> JsonAnswer:
     """Join the parts of a large file. The file becomes visible when the attempt completes and names it."""
     who = await worker_of(request)
-    asked = await read(request, UploadedBody)
-    lease, objects = await _live(request, who, asked), objects_of(state_of(request))
-    key = key_of(asked.job_id, lease.claim_version, asked.name)
-    upload = await _open(request, lease, asked)
+    body = await read(request, UploadedBody)
+    lease, objects = await _live(request, who, body), objects_of(state_of(request))
+    key = key_of(body.job_id, lease.claim_version, body.name)
+    upload = await _open(request, lease, body)
     info = await objects.complete_multipart(upload, only_if_absent=True)
-    await _reserve(request, lease, asked.name, lambda file: _put_together(file, upload.upload_id, info.size_bytes))
+    await _reserve(request, lease, body.name, lambda file: _put_together(file, upload.upload_id, info.size_bytes))
     return JsonAnswer({"ok": True, "key": key, "bytes": info.size_bytes})
 
 
@@ -238,8 +240,8 @@ async def artifacts(request: Request, job_id: str, who: Reader) -> ArtifactList:
     """List the files of the attempt that succeeded; the list is empty before."""
     engine = state_of(request).engine
     job = await engine.get(job_id, requester_id=who.sees)
-    found = await artifacts_of(engine.store, job.job_id) if job.status is Status.SUCCEEDED else []
-    return ArtifactList(artifacts=[ArtifactShown(**_public(file)) for file in found])
+    files = await artifacts_of(engine.store, job.job_id) if job.status is Status.SUCCEEDED else []
+    return ArtifactList(artifacts=[ArtifactShown(**_public(file)) for file in files])
 
 
 def _public(file: dict[str, Any]) -> dict[str, Any]:
@@ -260,8 +262,8 @@ async def artifact(request: Request, job_id: str, name: str, who: Reader) -> Res
     for file in await artifacts_of(state.engine.store, job.job_id) if job.status is Status.SUCCEEDED else ():
         if file["name"] == name:
             await check_unchanged(objects_of(state), file)
-            signed = await objects_of(state).sign_get(file["key"], SIGNED_S, download_name=name.rpartition("/")[2])
-            return RedirectResponse(signed.url, headers={"Cache-Control": "no-store"})
+            url = await objects_of(state).sign_get(file["key"], SIGNED_S, download_name=name.rpartition("/")[2])
+            return RedirectResponse(url.url, headers={"Cache-Control": "no-store"})
     raise Problem("not_found", f"job {job_id} has no file of this name")
 
 

@@ -23,61 +23,65 @@ if TYPE_CHECKING:
 
     from .binding import Holder
 
-DERIVED = 5  # UUID version for ids derived from names
-SHARED = ("unique_key", "concurrency_key")  # names that all tenants of a store share
+DERIVED_VERSION = 5  # UUID version for ids derived from names
+SHARED_KEYS = ("unique_key", "concurrency_key")  # names that all tenants of a store share
 
 
-async def follow_ups_of(engine: Engine, worker: Holder, parent: Job, asked: Sequence[FollowUp]) -> tuple[NewJob, ...]:
+async def follow_ups_of(
+    engine: Engine, worker: Holder, parent: Job, requests: Sequence[FollowUp]
+) -> tuple[NewJob, ...]:
     """Return the new jobs; raises Problem `forbidden` for a foreign queue, DependencyNotFound for a foreign job."""
-    for one in asked:
+    for one in requests:
         worker.check_queue(one.queue, parent)
         _check_keys(worker, one)
         _check_id(one)
-    made = tuple(_new_job(parent, one) for one in asked)
-    await _check_dependencies(engine, parent, made)
-    return made
+    jobs = tuple(_new_job(parent, one) for one in requests)
+    await _check_dependencies(engine, parent, jobs)
+    return jobs
 
 
-def _check_keys(worker: Holder, asked: FollowUp) -> None:
+def _check_keys(worker: Holder, request: FollowUp) -> None:
     """Raise Problem if a tenant-bound worker sets a shared key: the key could block another tenant's jobs."""
-    for name in SHARED:
-        if worker.tenants is not None and getattr(asked, name) is not None:
-            told = f"follow_ups: {name} is shared by all tenants, and this worker is bound to some; leave it out"
-            raise Problem("forbidden", told, ok=False)
+    for name in SHARED_KEYS:
+        if worker.tenants is not None and getattr(request, name) is not None:
+            message = f"follow_ups: {name} is shared by all tenants, and this worker is bound to some; leave it out"
+            raise Problem("forbidden", message, ok=False)
 
 
-def _check_id(asked: FollowUp) -> None:
+def _check_id(request: FollowUp) -> None:
     """Raise Problem unless the id is a random UUID: schedules, resumed jobs and replays use predictable ids."""
-    if asked.job_id is not None and (not IS_UUID(asked.job_id) or uuid.UUID(asked.job_id).version == DERIVED):
-        told = "follow_ups: job_id is a random UUID (version 4 or 7); leave it out, and the server makes one"
-        raise Problem("validation_failed", told, ok=False)
+    if request.job_id is not None and (
+        not IS_UUID(request.job_id) or uuid.UUID(request.job_id).version == DERIVED_VERSION
+    ):
+        message = "follow_ups: job_id is a random UUID (version 4 or 7); leave it out, and the server makes one"
+        raise Problem("validation_failed", message, ok=False)
 
 
-async def _check_dependencies(engine: Engine, parent: Job, made: Sequence[NewJob]) -> None:
+async def _check_dependencies(engine: Engine, parent: Job, jobs: Sequence[NewJob]) -> None:
     """Raise DependencyNotFound for unknown dependencies; another tenant's job counts as unknown."""
-    siblings = {new.job_id for new in made}
-    wanted = list({job_id for new in made for job_id in new.depends_on} - siblings)
-    known = [job_id for job_id in wanted if IS_UUID(job_id)]
-    found = await engine.store.get(known) if known else []
-    mine = {job.job_id for job in found if job is not None and job.requester_id == parent.requester_id}
-    if missing := [job_id for job_id in wanted if job_id not in mine]:
-        told = f"depends_on: this tenant has no job {missing[0][:100]}; name jobs of the parent's own tenant"
-        raise DependencyNotFound(told)
+    siblings = {new.job_id for new in jobs}
+    job_ids = list({job_id for new in jobs for job_id in new.depends_on} - siblings)
+    valid_ids = [job_id for job_id in job_ids if IS_UUID(job_id)]
+    dependencies = await engine.store.get(valid_ids) if valid_ids else []
+    mine = {job.job_id for job in dependencies if job is not None and job.requester_id == parent.requester_id}
+    if missing := [job_id for job_id in job_ids if job_id not in mine]:
+        message = f"depends_on: this tenant has no job {missing[0][:100]}; name jobs of the parent's own tenant"
+        raise DependencyNotFound(message)
 
 
-def _new_job(parent: Job, asked: FollowUp) -> NewJob:
+def _new_job(parent: Job, request: FollowUp) -> NewJob:
     """Return the follow-up as a new job of the parent's tenant. Raises Problem if a contract reserves the task."""
-    contract = TASKS.get(asked.task, "callsheet")
+    contract = TASKS.get(request.task, "callsheet")
     if contract in PAYLOAD_CHECKED:
-        raise reserved_task_problem(asked.task)
-    given = asked.model_dump(exclude={"job_id", "task", "payload", "depends_on", "on_dependency_failure"})
+        raise reserved_task_problem(request.task)
+    options = request.model_dump(exclude={"job_id", "task", "payload", "depends_on", "on_dependency_failure"})
     return NewJob(
-        job_id=asked.job_id or new_ids(1)[0],
-        kind=asked.task,
-        payload=encode(asked.payload if asked.payload is not None else {}),
+        job_id=request.job_id or new_ids(1)[0],
+        kind=request.task,
+        payload=encode(request.payload if request.payload is not None else {}),
         requester_id=parent.requester_id,
         contract=contract,
-        depends_on=tuple(asked.depends_on),
-        on_dependency_failure=OnDependencyFailure(asked.on_dependency_failure),
-        **{**given, "correlation_id": asked.correlation_id or parent.correlation_id or parent.job_id},
+        depends_on=tuple(request.depends_on),
+        on_dependency_failure=OnDependencyFailure(request.on_dependency_failure),
+        **{**options, "correlation_id": request.correlation_id or parent.correlation_id or parent.job_id},
     )

@@ -41,18 +41,18 @@ async def contents_of(state: ServerState, job: Job) -> dict[str, Any]:
 
 async def usable(state: ServerState, jobs: Sequence[Job]) -> dict[str, dict[str, Any]]:
     """Return the contents of usable jobs by id. Other jobs become dead letters; in a storage outage they go back."""
-    found: dict[str, dict[str, Any]] = {}
+    contents: dict[str, dict[str, Any]] = {}
     ends: list[Settlement] = []
     for job in jobs:
         try:
-            found[job.job_id] = await contents_of(state, job)
+            contents[job.job_id] = await contents_of(state, job)
         except StoreError:
             raise
         except Exception as error:  # noqa: BLE001 - whatever a payload does, it does to its own job
             ends.append(_release(job, error) if _is_outage(error) else _end(job, error))
     if ends:
         await state.engine.settle(ends)
-    return found
+    return contents
 
 
 def _is_outage(error: Exception) -> bool:
@@ -69,10 +69,10 @@ def _end(job: Job, error: Exception) -> Settlement:
     """Return the settlement that ends the job: dead letter if its contract allows that, else failure, else release."""
     log.warning("job %s is a dead letter: no worker can be given its payload (%s)", job.job_id, error)
     reason = clean(f"no worker can be given this payload: {str(error) or type(error).__name__}", 1_000)
-    found = JobError(UNUSABLE, reason, retryable=False)
+    problem = JobError(UNUSABLE, reason, retryable=False)
     ways: list[Callable[[], Settlement]] = [
-        lambda: commands.dead_letter(job, found),
-        lambda: commands.fail(job, found, rand=0.0),
+        lambda: commands.dead_letter(job, problem),
+        lambda: commands.fail(job, problem, rand=0.0),
     ]
     for way in ways:
         try:

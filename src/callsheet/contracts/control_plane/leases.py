@@ -46,7 +46,7 @@ class Lease(NamedTuple):
         """Return True if the job is running under this claim."""
         return self.job.status is Status.RUNNING and self.job.claim_version == self.claim_version
 
-    def lost(self) -> Problem:
+    def lost_problem(self) -> Problem:
         """Return the Problem `lease_lost` for a worker whose claim has ended."""
         return Problem(
             "lease_lost",
@@ -88,8 +88,8 @@ async def prove(engine: Engine, worker: Holder, proofs: Sequence[Proof]) -> list
 
     Jobs outside the worker's binding are `job_not_found`, even with a valid token.
     """
-    known = list({p.job_id for p in proofs if IS_UUID(p.job_id)})
-    jobs = {job.job_id: job for job in await engine.store.get(known) if job is not None} if known else {}
+    job_ids = list({p.job_id for p in proofs if IS_UUID(p.job_id)})
+    jobs = {job.job_id: job for job in await engine.store.get(job_ids) if job is not None} if job_ids else {}
     jobs = {job_id: job for job_id, job in jobs.items() if worker.may_have(job)}
     return [await _prove(engine, jobs.get(p.job_id), worker.worker_id, p) for p in proofs]
 

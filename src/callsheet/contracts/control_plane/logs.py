@@ -32,20 +32,20 @@ def _place(claim_version: int) -> str:
     return f"{RESERVED}log:{claim_version}"
 
 
-async def kept_bytes(engine: Engine, job_id: str, claim_version: int) -> int:
+async def stored_bytes(engine: Engine, job_id: str, claim_version: int) -> int:
     """Return how many bytes of an attempt's log are stored."""
-    known = await engine.store.checkpoints(job_id)
-    return int(known.get(_place(claim_version), "0"))  # a name that only this module writes
+    checkpoints = await engine.store.checkpoints(job_id)
+    return int(checkpoints.get(_place(claim_version), "0"))  # a name that only this module writes
 
 
 async def append(engine: Engine, lease: Lease, chunk: Chunk) -> tuple[Settlement | None, dict[str, Any]]:
     """Return the settlement that stores a log piece, None if nothing is new, and the answer with the next offset."""
-    kept = await kept_bytes(engine, lease.job.job_id, lease.claim_version)
+    stored = await stored_bytes(engine, lease.job.job_id, lease.claim_version)
     data = chunk.text.encode("utf-8", "replace")
-    end = kept + len(data)
-    if chunk.offset != kept or not data or end > LIMIT_BYTES:
-        return None, {"log_offset": kept, "log_full": chunk.offset == kept and end > LIMIT_BYTES}
-    body = encode({"attempt": lease.claim_version, "offset": kept, "text": data.decode()})
+    end = stored + len(data)
+    if chunk.offset != stored or not data or end > LIMIT_BYTES:
+        return None, {"log_offset": stored, "log_full": chunk.offset == stored and end > LIMIT_BYTES}
+    body = encode({"attempt": lease.claim_version, "offset": stored, "text": data.decode()})
     note = commands.note(lease.job, NewEvent("log", lease.job.stage, body))
     settlement = note._replace(checkpoint=(_place(lease.claim_version), str(end)))
     return settlement, {"log_offset": end, "log_full": False}
@@ -58,14 +58,14 @@ def is_line(data: Any) -> bool:
 
 async def read(engine: Engine, job_id: str, claim_version: int) -> bytes:
     """Return the stored log of an attempt."""
-    found, after = bytearray(), 0
+    text, after = bytearray(), 0
     while events := await engine.store.events({job_id: after}, PAGE):
         after = events[-1].seq
         for event in events:
             piece = _piece(event, claim_version) if event.type == "log" else None
-            if piece is not None and 0 <= piece.offset <= len(found) < LIMIT_BYTES:
-                found += piece.text.encode("utf-8", "replace")[len(found) - piece.offset :]
-    return bytes(found)
+            if piece is not None and 0 <= piece.offset <= len(text) < LIMIT_BYTES:
+                text += piece.text.encode("utf-8", "replace")[len(text) - piece.offset :]
+    return bytes(text)
 
 
 def _piece(event: Event, claim_version: int) -> Chunk | None:
@@ -85,8 +85,8 @@ async def whole(engine: Engine, lease: Lease, end: LogEnd) -> bool:
     """
     if end.bytes > LIMIT_BYTES:
         return True
-    kept = await read(engine, lease.job.job_id, lease.claim_version)
-    if len(kept) < end.bytes:
-        told = f"the log is kept up to {len(kept)} of {end.bytes} bytes; send on from there, then complete"
-        raise Problem("log_incomplete", told, ok=False, log_offset=len(kept))
-    return hashlib.sha256(kept).hexdigest() == end.sha256
+    log = await read(engine, lease.job.job_id, lease.claim_version)
+    if len(log) < end.bytes:
+        message = f"the log is kept up to {len(log)} of {end.bytes} bytes; send on from there, then complete"
+        raise Problem("log_incomplete", message, ok=False, log_offset=len(log))
+    return hashlib.sha256(log).hexdigest() == end.sha256

@@ -175,8 +175,8 @@ class EndBody(BaseModel):
     job_id: str
     attempt_id: tolerant.AttemptId
     lease_token: str
-    stream: tolerant.Ignored = ""
-    message_id: tolerant.Ignored = ""
+    stream: tolerant.IgnoredText = ""
+    message_id: tolerant.IgnoredText = ""
 
 
 class Artifact(BaseModel):
@@ -259,7 +259,7 @@ class FailBody(EndBody):
     """An attempt has failed."""
 
     error: Error = ErrorBody()
-    retry_in_ms: Annotated[int | None, tolerant.bounded(0, MAX_DELAY_MS, None)] = Field(
+    retry_in_ms: Annotated[int | None, tolerant.clamp(0, MAX_DELAY_MS, None)] = Field(
         default=None, description="Ask for another attempt after this time, of ten years at most."
     )
     bury: tolerant.Flag = Field(default=False, description="A dead letter at once: nobody can run this.")
@@ -275,7 +275,7 @@ class Failed(Completed):
 class ReleaseBody(EndBody):
     """A worker hands its job back; the attempt is not counted."""
 
-    delay_ms: Annotated[int, tolerant.bounded(0, MAX_REST_MS, 0)] = 0
+    delay_ms: Annotated[int, tolerant.clamp(0, MAX_REST_MS, 0)] = 0
     reason: Annotated[str, tolerant.cut_at(tolerant.MAX_REASON)] = Field(
         default="", description="incapable: this worker cannot run it and is not offered it again."
     )
@@ -300,14 +300,14 @@ class MoveBody(BaseModel):
     artifacts: list[Artifact] = Field(default=[], max_length=1000)
     follow_ups: list[FollowUp] = Field(default=[], max_length=100)
     error: Error = ErrorBody()
-    retry_in_ms: Annotated[int | None, tolerant.bounded(0, MAX_DELAY_MS, None)] = None
+    retry_in_ms: Annotated[int | None, tolerant.clamp(0, MAX_DELAY_MS, None)] = None
     bury: tolerant.Flag = False
-    delay_ms: Annotated[int, tolerant.bounded(0, MAX_REST_MS, 0)] = 0
+    delay_ms: Annotated[int, tolerant.clamp(0, MAX_REST_MS, 0)] = 0
     reason: Annotated[str, tolerant.cut_at(tolerant.MAX_REASON)] = ""
     waits_for: Annotated[str | None, tolerant.cut_at(255)] = Field(
         default=None, description="With release: what is away, such as storage."
     )
-    patience_ms: Annotated[int | None, tolerant.bounded(0, MAX_DELAY_MS, None)] = Field(
+    patience_ms: Annotated[int | None, tolerant.clamp(0, MAX_DELAY_MS, None)] = Field(
         default=None, description="With waits_for: what is away is a worker with the task, looked for so long in all."
     )
 

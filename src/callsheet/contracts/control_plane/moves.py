@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from callsheet.http import attempt_files
 from callsheet.http.problems import Problem, of_error
 from callsheet.kernel import commands
-from callsheet.kernel.apply import applied
+from callsheet.kernel.apply import after_settlement
 from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
 from callsheet.kernel.events import check_own
 from callsheet.kernel.handing_on import hand_on
@@ -47,7 +47,7 @@ ENDS_OF: dict[str, frozenset[Outcome]] = {
 Answer = dict[str, Any]
 
 
-class Decided(NamedTuple):
+class Decision(NamedTuple):
     """A move that is ready to write: its settlements and the answer to send afterwards."""
 
     settlements: tuple[Settlement, ...]
@@ -57,35 +57,37 @@ class Decided(NamedTuple):
     @property
     def fills(self) -> set[str]:
         """Return the queues that gain a job due at once when this move is written."""
-        found = {new.queue for s in self.settlements for new in s.follow_ups if not new.delay_ms}
+        queues = {new.queue for s in self.settlements for new in s.follow_ups if not new.delay_ms}
         last = self.settlements[-1]
-        return found | {self.queue} if last.status is Status.QUEUED and not last.delay_ms else found
+        return queues | {self.queue} if last.status is Status.QUEUED and not last.delay_ms else queues
 
 
-async def apply(state: ServerState, worker: Holder, checked: Sequence[MoveBody | Problem]) -> list[Answer | Problem]:
+async def apply(state: ServerState, worker: Holder, reports: Sequence[MoveBody | Problem]) -> list[Answer | Problem]:
     """Prove the leases, decide the moves, write them; returns each move's answer or the Problem that refused it."""
-    moves = [move for move in checked if not isinstance(move, Problem)]
+    moves = [move for move in reports if not isinstance(move, Problem)]
     answers = iter(await _apply(state, worker, moves))
-    return [move if isinstance(move, Problem) else next(answers) for move in checked]
+    return [move if isinstance(move, Problem) else next(answers) for move in reports]
 
 
 async def _apply(state: ServerState, worker: Holder, moves: Sequence[MoveBody]) -> list[Answer | Problem]:
     leases = await prove(state.engine, worker, [Proof(m.job_id, m.lease_token, m.attempt_id) for m in moves])
-    known = {(le.job.job_id, le.claim_version): le for le in leases if isinstance(le, Lease)}
-    decided: list[Decided | Problem] = []
+    leases_by_claim = {(le.job.job_id, le.claim_version): le for le in leases if isinstance(le, Lease)}
+    decisions: list[Decision | Problem] = []
     proven = [(move, lease) for move, lease in zip(moves, leases, strict=True) if isinstance(lease, Lease)]
     async with places_of(
         state, worker, {lease.job.requester_id for move, lease in proven if move.follow_ups}
     ) as places:
         for move, lease in zip(moves, leases, strict=True):
             if isinstance(lease, Problem):
-                decided.append(lease)
+                decisions.append(lease)
                 continue
-            found = await _decide(state, worker, places, known[lease.job.job_id, lease.claim_version], move)
-            decided.append(found)
-            if isinstance(found, Decided) and found.settlements:
-                known[lease.job.job_id, lease.claim_version] = _after(lease, found.settlements)
-        answers = await _write(state, decided)
+            decision = await _decide(
+                state, worker, places, leases_by_claim[lease.job.job_id, lease.claim_version], move
+            )
+            decisions.append(decision)
+            if isinstance(decision, Decision) and decision.settlements:
+                leases_by_claim[lease.job.job_id, lease.claim_version] = _after(lease, decision.settlements)
+        answers = await _write(state, decisions)
     await _count_files(state, moves, leases)
     return answers
 
@@ -112,21 +114,21 @@ def _after(lease: Lease, settlements: Sequence[Settlement]) -> Lease:
     """Return the lease as later moves of the same request must see it."""
     job = lease.job
     for settlement in settlements:
-        job = applied(job, settlement, job.event_ms)
+        job = after_settlement(job, settlement, job.event_ms)
     return Lease(job, lease.claim_version, settlements[-1].outcome)
 
 
 async def _decide(
     state: ServerState, worker: Holder, places: Places, lease: Lease, move: MoveBody
-) -> Decided | Problem:
+) -> Decision | Problem:
     if not lease.live:
         if lease.outcome in ENDS_OF.get(move.do, ()):
-            return Decided((), {**_ended(lease.outcome), "repeated": True})
-        return lease.lost()
+            return Decision((), {**_end_answer(lease.outcome), "repeated": True})
+        return lease.lost_problem()
     try:
         if isinstance(move.log, Chunk):
-            settlement, kept = await logs.append(state.engine, lease, move.log)
-            return Decided((settlement,) if settlement else (), {"ok": True, **kept})
+            settlement, answer = await logs.append(state.engine, lease, move.log)
+            return Decision((settlement,) if settlement else (), {"ok": True, **answer})
         settlements = await _settlements(state, worker, lease, move)
         await places.take(lease.job.requester_id, len(settlements[-1].follow_ups))
     except StoreError:
@@ -136,12 +138,12 @@ async def _decide(
     except Problem as problem:
         return problem
     outcome = settlements[-1].outcome
-    return Decided(settlements, _ended(outcome) if outcome is not None else {"ok": True}, lease.job.queue)
+    return Decision(settlements, _end_answer(outcome) if outcome is not None else {"ok": True}, lease.job.queue)
 
 
-def _ended(outcome: Outcome | None) -> Answer:
-    requeued, dlq = outcome is Outcome.RETRIED, outcome is Outcome.DEAD_LETTERED
-    return {"ok": True, "ack": True, "requeued": requeued, "dlq": dlq}
+def _end_answer(outcome: Outcome | None) -> Answer:
+    is_requeued, is_dead_letter = outcome is Outcome.RETRIED, outcome is Outcome.DEAD_LETTERED
+    return {"ok": True, "ack": True, "requeued": is_requeued, "dlq": is_dead_letter}
 
 
 async def _settlements(state: ServerState, worker: Holder, lease: Lease, move: MoveBody) -> tuple[Settlement, ...]:
@@ -156,11 +158,11 @@ async def _settlements(state: ServerState, worker: Holder, lease: Lease, move: M
         case "release":
             return (_release(job, worker, move),)
         case "progress":
-            return (commands.progress(job, _given(move.percent, "percent"), move.message),)
+            return (commands.progress(job, _required(move.percent, "percent"), move.message),)
         case "stage":
-            return (commands.advance(job, _given(move.stage, "stage")),)
+            return (commands.advance(job, _required(move.stage, "stage")),)
         case "checkpoint":
-            name = _given(move.name, "name")
+            name = _required(move.name, "name")
             if name.startswith(RESERVED):
                 raise InvalidInput(f"names of steps do not begin with {RESERVED}")
             return (commands.checkpoint(job, name, encode(move.data)),)
@@ -175,14 +177,14 @@ def _event(job: Job, move: MoveBody) -> NewEvent:
 
     A task's log line is an event of type `log`, accepted unless its data looks like a piece of an attempt's log.
     """
-    kind: str = _given(move.type, "type")
+    kind: str = _required(move.type, "type")
     data = move.data if move.data is not None else {}
     if kind != "log" or not logs.is_line(data):
         check_own(kind)
     return NewEvent(kind, job.stage, encode(data))
 
 
-def _given(value: Any, name: str) -> Any:
+def _required(value: Any, name: str) -> Any:
     if value is None:
         raise InvalidInput(f"this move needs {name!r}")
     return value
@@ -195,8 +197,8 @@ async def _complete(state: ServerState, worker: Holder, lease: Lease, move: Move
     if isinstance(move.log, LogEnd) and not await logs.whole(state.engine, lease, move.log):
         warning = encode({"level": "warning", "message": "the log that was kept is not the one that was sent"})
         notes.append(commands.note(lease.job, NewEvent("warning", lease.job.stage, warning)))
-    asked = await follow_ups_of(state.engine, worker, lease.job, move.follow_ups)
-    follow_ups = tuple(map(state.batcher.in_slot, asked))
+    new_jobs = await follow_ups_of(state.engine, worker, lease.job, move.follow_ups)
+    follow_ups = tuple(map(state.batcher.in_slot, new_jobs))
     success = commands.succeed(lease.job, result, follow_ups=follow_ups)
     if move.artifacts:
         success = success._replace(checkpoint=await adopt(state, lease, move.artifacts))
@@ -206,7 +208,7 @@ async def _complete(state: ServerState, worker: Holder, lease: Lease, move: Move
 def _release(job: Job, worker: Holder, move: MoveBody) -> Settlement:
     """Return the settlement that hands a job back; after an outage the server's policy sets the delay."""
     if not move.waits_for:
-        return refusals.release(job, worker.worker_id, move.delay_ms, refused=move.reason == "incapable")
+        return refusals.release(job, worker.worker_id, move.delay_ms, is_refusal=move.reason == "incapable")
     rand = random.random()  # noqa: S311 - jitter
     if move.patience_ms is not None:
         return hand_on(job, patience_ms=move.patience_ms, rand=rand)
@@ -217,44 +219,44 @@ def _release(job: Job, worker: Holder, move: MoveBody) -> Settlement:
 def _fail(job: Job, move: MoveBody) -> Settlement:
     error = move.error
     stack = {"stack": error.stack} if error.stack else {}
-    found = JobError(error.code, error.message, error.retryable, encode({**(error.details or {}), **stack}))
+    problem = JobError(error.code, error.message, error.retryable, encode({**(error.details or {}), **stack}))
     if job.cancel_requested_at is not None:
         return commands.cancel(job, job.cancel_reason or "")
     if move.bury:
-        return commands.dead_letter(job, found)
+        return commands.dead_letter(job, problem)
     if move.retry_in_ms is not None:
-        return commands.retry(job, found, delay_ms=move.retry_in_ms)
-    return commands.fail(job, found, rand=random.random())  # noqa: S311 - jitter
+        return commands.retry(job, problem, delay_ms=move.retry_in_ms)
+    return commands.fail(job, problem, rand=random.random())  # noqa: S311 - jitter
 
 
-async def _write(state: ServerState, decided: Sequence[Decided | Problem]) -> list[Answer | Problem]:
+async def _write(state: ServerState, decisions: Sequence[Decision | Problem]) -> list[Answer | Problem]:
     """Write all settlements together; if the store refuses (such as a follow-up id in use), write each move alone."""
-    todo = [d for d in decided if isinstance(d, Decided) and d.settlements]
+    todo = [d for d in decisions if isinstance(d, Decision) and d.settlements]
     answers: dict[int, Answer | Problem] = {}
     try:
-        settled = await state.engine.settle([s for d in todo for s in d.settlements]) if todo else []
+        results = await state.engine.settle([s for d in todo for s in d.settlements]) if todo else []
     except StoreError:
         raise
     except CallsheetError as error:
         if len(todo) == 1:
-            return [of_error(error) if d is todo[0] else _told(d) for d in decided]
+            return [of_error(error) if d is todo[0] else _answer_of(d) for d in decisions]
         for d in todo:
             (answers[id(d)],) = await _write(state, [d])
-        return [answers.get(id(d), _told(d)) for d in decided]
-    if filled := frozenset[str]().union(*(d.fills for d in todo)):
-        waiting_of(state).wake(filled)
+        return [answers.get(id(d), _answer_of(d)) for d in decisions]
+    if queues := frozenset[str]().union(*(d.fills for d in todo)):
+        waiting_of(state).wake(queues)
     position = 0
     for d in todo:
-        mine = settled[position : position + len(d.settlements)]
+        mine = results[position : position + len(d.settlements)]
         position += len(mine)
-        answers[id(d)] = _told(d) if mine[-1] is not Settled.STALE else lost()
-    return [answers.get(id(d), _told(d)) for d in decided]
+        answers[id(d)] = _answer_of(d) if mine[-1] is not Settled.STALE else lost_problem()
+    return [answers.get(id(d), _answer_of(d)) for d in decisions]
 
 
-def _told(decided: Decided | Problem) -> Answer | Problem:
-    return decided if isinstance(decided, Problem) else decided.answer
+def _answer_of(decision: Decision | Problem) -> Answer | Problem:
+    return decision if isinstance(decision, Problem) else decision.answer
 
 
-def lost() -> Problem:
+def lost_problem() -> Problem:
     """Return the Problem `lease_lost` for a lease that ended between read and write."""
     return Problem("lease_lost", "this lease is over; stop the work and upload nothing", ok=False)

@@ -46,8 +46,8 @@ from .models import (
     ReleaseBody,
     UncheckedMoves,
 )
-from .moves import apply, apply_one, lost
-from .tolerant import read_report, validated
+from .moves import apply, apply_one, lost_problem
+from .tolerant import read_report, validate
 
 __all__ = ["router", "waiting_of"]
 ALWAYS = ("unauthorized", "forbidden", "too_many_requests", "store_unavailable", "validation_failed", "body_too_large")
@@ -56,7 +56,7 @@ B = TypeVar("B", bound=BaseModel)
 router = APIRouter(prefix="/internal/worker", tags=["workers"], route_class=RawRoute)
 
 
-async def _said(request: Request, model: type[B]) -> tuple[ServerState, WorkerIdentity, B]:
+async def _read(request: Request, model: type[B]) -> tuple[ServerState, WorkerIdentity, B]:
     """Return the site, the worker identity and the parsed body of a worker's request."""
     who = await worker_of(request)
     return state_of(request), who, await read_report(request, model)
@@ -71,10 +71,10 @@ async def _said(request: Request, model: type[B]) -> tuple[ServerState, WorkerId
 )
 async def claim(request: Request) -> JsonAnswer:
     """Claim the first due jobs of the streams, in stream order, at once or within `max_wait_ms`."""
-    state, who, asked = await _said(request, ClaimBody)
-    protocol = versions.check(versions.claimed(request, asked.protocol))
-    await seen(state, who.named(asked.worker_id), asked.labels, request.headers.get("user-agent", "")[:100])
-    answer = await Claimer(request, state, asked, who).run()
+    state, who, body = await _read(request, ClaimBody)
+    protocol = versions.check(versions.protocol_of(request, body.protocol))
+    await seen(state, who.holder(body.worker_id), body.labels, request.headers.get("user-agent", "")[:100])
+    answer = await Claimer(request, state, body, who).run()
     return JsonAnswer({**answer, "protocol": versions.CURRENT} if protocol > 1 else answer)
 
 
@@ -87,19 +87,19 @@ async def claim(request: Request) -> JsonAnswer:
 )
 async def heartbeat(request: Request) -> JsonAnswer:
     """Extend a lease. A true `cancel` in the answer asks the worker to stop; an ended lease is 409 `lease_lost`."""
-    state, who, asked = await _said(request, HeartbeatBody)
-    worker, proof = who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token)
+    state, who, body = await _read(request, HeartbeatBody)
+    worker, proof = who.holder(body.worker_id), Proof(body.job_id, body.lease_token)
     lease = await prove_one(state.engine, worker, proof)
     beat = await _beat(state, [lease])
-    kept = await _report(state, lease, asked)
-    if asked.wait_ms and not beat[0] and not who.draining:
-        await _wait(state, [lease], asked.wait_ms, who.tenants)
+    log_answer = await _report(state, lease, body)
+    if body.wait_ms and not beat[0] and not who.draining:
+        await _wait(state, [lease], body.wait_ms, who.tenants)
         beat = await _beat(state, [await prove_one(state.engine, worker, proof)])
     terms = terms_of(state)
     lease_ms = terms.silence_ms if beat[0] else terms.lease_ms
     expires_at = await state.engine.store.now() + lease_ms
     answer = {"ok": True, "lease_expires_at": expires_at, "lease_expires_in_ms": lease_ms, "cancel": beat[0]}
-    return JsonAnswer({**answer, "drain": who.draining, **kept})
+    return JsonAnswer({**answer, "drain": who.draining, **log_answer})
 
 
 async def _beat(state: ServerState, leases: list[Lease]) -> list[bool]:
@@ -107,7 +107,7 @@ async def _beat(state: ServerState, leases: list[Lease]) -> list[bool]:
     claims = [lease.job.claim for lease in leases if lease.live]
     beats = await _extend(state, claims) if len(claims) == len(leases) else []
     if not beats or not all(beat.held for beat in beats):
-        raise next((lease.lost() for lease in leases if not lease.live), leases[0].lost())
+        raise next((lease.lost_problem() for lease in leases if not lease.live), leases[0].lost_problem())
     return [beat.cancel_requested for beat in beats]
 
 
@@ -116,20 +116,20 @@ async def _extend(state: ServerState, claims: list[Claim]) -> list[HeartbeatResu
     return await state.engine.heartbeat(claims, lease_ms=terms.lease_ms, silence_ms=terms.silence_ms)
 
 
-async def _report(state: ServerState, lease: Lease, asked: HeartbeatBody) -> dict[str, Any]:
+async def _report(state: ServerState, lease: Lease, body: HeartbeatBody) -> dict[str, Any]:
     """Write a heartbeat's stage, progress and log piece; returns the answer's log fields."""
     moves = []
-    if asked.stage is not None and asked.stage != lease.job.stage:
-        moves.append(commands.advance(lease.job, asked.stage))
-    if asked.progress is not None:
-        moves.append(commands.progress(lease.job, asked.progress, asked.message))
-    kept: dict[str, Any] = {}
-    if asked.log is not None:
-        more, kept = await logs.append(state.engine, lease, asked.log)
+    if body.stage is not None and body.stage != lease.job.stage:
+        moves.append(commands.advance(lease.job, body.stage))
+    if body.progress is not None:
+        moves.append(commands.progress(lease.job, body.progress, body.message))
+    answer: dict[str, Any] = {}
+    if body.log is not None:
+        more, answer = await logs.append(state.engine, lease, body.log)
         moves += [more] if more is not None else []
     if moves:
         await state.engine.settle(moves)
-    return kept
+    return answer
 
 
 async def _wait(state: ServerState, leases: list[Lease], wait_ms: int, tenants: frozenset[str] | None) -> None:
@@ -154,16 +154,16 @@ async def _wait(state: ServerState, leases: list[Lease], wait_ms: int, tenants: 
 )
 async def heartbeats(request: Request) -> JsonAnswer:
     """Extend all leases of a worker in one write. With `wait_ms` the answer comes once a job is cancelled or lost."""
-    state, who, asked = await _said(request, HeartbeatsBody)
-    worker, proofs = who.named(asked.worker_id), [Proof(p.job_id, p.lease_token) for p in asked.leases]
+    state, who, body = await _read(request, HeartbeatsBody)
+    worker, proofs = who.holder(body.worker_id), [Proof(p.job_id, p.lease_token) for p in body.leases]
     await seen(state, worker, running=len(proofs))
-    told = await _beat_all(state, worker, proofs)
-    if asked.wait_ms and not who.draining and all(answer["ok"] and not answer["cancel"] for answer in told):
-        leases = [found for found in await prove(state.engine, worker, proofs) if isinstance(found, Lease)]
-        await _wait(state, leases, asked.wait_ms, who.tenants)
-        told = await _beat_all(state, worker, proofs)
+    answers = await _beat_all(state, worker, proofs)
+    if body.wait_ms and not who.draining and all(answer["ok"] and not answer["cancel"] for answer in answers):
+        leases = [lease for lease in await prove(state.engine, worker, proofs) if isinstance(lease, Lease)]
+        await _wait(state, leases, body.wait_ms, who.tenants)
+        answers = await _beat_all(state, worker, proofs)
     lease_ms = terms_of(state).lease_ms
-    return JsonAnswer({"ok": True, "leases": told, "lease_expires_in_ms": lease_ms, "drain": who.draining})
+    return JsonAnswer({"ok": True, "leases": answers, "lease_expires_in_ms": lease_ms, "drain": who.draining})
 
 
 async def _beat_all(state: ServerState, worker: Holder, proofs: list[Proof]) -> list[dict[str, Any]]:
@@ -171,15 +171,15 @@ async def _beat_all(state: ServerState, worker: Holder, proofs: list[Proof]) -> 
     live = [lease for lease in leases if isinstance(lease, Lease) and lease.live]
     beats = await _extend(state, [lease.job.claim for lease in live]) if live else []
     held = {lease.job.job_id: beat for lease, beat in zip(live, beats, strict=True) if beat.held}
-    told = []
+    answers = []
     for proof, lease in zip(proofs, leases, strict=True):
         beat = held.get(proof.job_id) if isinstance(lease, Lease) and lease.live else None
         if beat is not None:
-            told.append({"job_id": proof.job_id, "ok": True, "cancel": beat.cancel_requested})
+            answers.append({"job_id": proof.job_id, "ok": True, "cancel": beat.cancel_requested})
         else:
             code = lease.code if isinstance(lease, Problem) else "lease_lost"
-            told.append({"job_id": proof.job_id, "ok": False, "cancel": False, "code": code})
-    return told
+            answers.append({"job_id": proof.job_id, "ok": False, "cancel": False, "code": code})
+    return answers
 
 
 @router.post(
@@ -191,25 +191,25 @@ async def _beat_all(state: ServerState, worker: Holder, proofs: list[Proof]) -> 
 )
 async def moves(request: Request) -> JsonAnswer:
     """Write progress, stages, events, checkpoints, logs and ends of jobs in one write, in order; each has an answer."""
-    state, who, asked = await _said(request, UncheckedMoves)
-    checked = [validated(MoveBody, move) for move in asked.moves]
-    if (refused := [move for move in checked if isinstance(move, Problem)]) and len(refused) == len(checked):
-        raise refused[0]
-    answers = await apply(state, who.named(asked.worker_id), checked)
-    told = [_refused(a) if isinstance(a, Problem) else a for a in answers]
-    return JsonAnswer({"ok": all(a["ok"] for a in told), "answers": told, "drain": who.draining})
+    state, who, body = await _read(request, UncheckedMoves)
+    reports = [validate(MoveBody, move) for move in body.moves]
+    if (refusals := [move for move in reports if isinstance(move, Problem)]) and len(refusals) == len(reports):
+        raise refusals[0]
+    answers = await apply(state, who.holder(body.worker_id), reports)
+    bodies = [_refusal(a) if isinstance(a, Problem) else a for a in answers]
+    return JsonAnswer({"ok": all(a["ok"] for a in bodies), "answers": bodies, "drain": who.draining})
 
 
-def _refused(problem: Problem) -> dict[str, Any]:
+def _refusal(problem: Problem) -> dict[str, Any]:
     return {**problem.more, "ok": False, "code": problem.code, "detail": problem.detail}
 
 
 async def _end(request: Request, model: type[EndBody], do: str) -> tuple[dict[str, Any], bool]:
     """End one attempt through the code path of `/moves`; returns the answer and the drain flag. Raises Problem."""
-    state, who, asked = await _said(request, model)
-    fields = asked.model_dump(exclude={"worker_id", "stream", "message_id"})
+    state, who, body = await _read(request, model)
+    fields = body.model_dump(exclude={"worker_id", "stream", "message_id"})
     move = MoveBody.model_validate({**fields, "do": do}, strict=False)
-    return await apply_one(state, who.named(asked.worker_id), move), who.draining
+    return await apply_one(state, who.holder(body.worker_id), move), who.draining
 
 
 @router.post(
@@ -235,8 +235,8 @@ async def complete(request: Request) -> JsonAnswer:
 async def fail(request: Request) -> JsonAnswer:
     """The job's policy decides: retry, dead letter or failure. A job whose cancellation was requested is cancelled."""
     answer, draining = await _end(request, FailBody, "fail")
-    told = {"ok": True, "ack": True, "requeued": answer["requeued"], "dlq": answer["dlq"]}
-    return JsonAnswer({**told, **({"drain": True} if draining else {})})
+    body_of_end = {"ok": True, "ack": True, "requeued": answer["requeued"], "dlq": answer["dlq"]}
+    return JsonAnswer({**body_of_end, **({"drain": True} if draining else {})})
 
 
 @router.post(
@@ -261,11 +261,11 @@ async def release(request: Request) -> JsonAnswer:
 )
 async def checkpoints(request: Request) -> JsonAnswer:
     """Return the completed steps of a job that this worker holds."""
-    state, who, asked = await _said(request, CheckpointsBody)
-    lease = await prove_one(state.engine, who.named(asked.worker_id), Proof(asked.job_id, asked.lease_token))
+    state, who, body = await _read(request, CheckpointsBody)
+    lease = await prove_one(state.engine, who.holder(body.worker_id), Proof(body.job_id, body.lease_token))
     if not lease.live:
-        raise lost()
+        raise lost_problem()
     steps = await state.engine.steps(lease.job)
-    found = {name: decode(text) for name, text in steps.results.items()}
-    told = {"ok": True, "checkpoints": found, "resumes": steps.jobs[1:], "cancel_reason": lease.job.cancel_reason}
-    return JsonAnswer(told)
+    results = {name: decode(text) for name, text in steps.results.items()}
+    answer = {"ok": True, "checkpoints": results, "resumes": steps.jobs[1:], "cancel_reason": lease.job.cancel_reason}
+    return JsonAnswer(answer)

@@ -59,11 +59,11 @@ def details_of(value: Any) -> dict[str, Any] | None:
     """Return details as a storable object; details over the size limit become the first characters of their text."""
     if value is None or value == {}:
         return None
-    kept = storable(value)
-    text = json.dumps(kept, ensure_ascii=False)
+    details = storable(value)
+    text = json.dumps(details, ensure_ascii=False)
     if len(text.encode()) > DETAILS_BYTES:
         return {"cut": text[:MAX_STACK]}
-    return kept if isinstance(kept, dict) else {"value": kept}
+    return details if isinstance(details, dict) else {"value": details}
 
 
 def storable(value: Any) -> Any:
@@ -77,7 +77,7 @@ def storable(value: Any) -> Any:
     return [storable(part) for part in value] if isinstance(value, list) else value
 
 
-def bounded(low: int, high: int, otherwise: int | None) -> BeforeValidator:
+def clamp(low: int, high: int, otherwise: int | None) -> BeforeValidator:
     """Return a validator that moves a number between its limits and replaces a value that is not a number."""
 
     def whole(value: Any) -> int | None:
@@ -102,7 +102,7 @@ Details = Annotated[dict[str, Any] | None, BeforeValidator(details_of)]
 Maybe = Annotated[bool | None, BeforeValidator(boolean_of)]
 Flag = Annotated[bool, BeforeValidator(lambda value: boolean_of(value) or False)]
 AttemptId = Annotated[str, BeforeValidator(lambda value: str(value) if type(value) is int else value)]
-Ignored = Annotated[str, cut_at(255)]
+IgnoredText = Annotated[str, cut_at(255)]
 Result = Annotated[Any, BeforeValidator(storable)]
 
 
@@ -120,13 +120,13 @@ async def read_report(request: Request, model: type[M]) -> M:
         body = loosely_parsed(await request.body())
         if body is None:
             raise
-    found = validated(model, body)
-    if isinstance(found, Problem):
-        raise found
-    return found
+    report = validate(model, body)
+    if isinstance(report, Problem):
+        raise report
+    return report
 
 
-def validated(model: type[M], body: Any) -> M | Problem:
+def validate(model: type[M], body: Any) -> M | Problem:
     """Return the parsed body as its model, or the Problem that describes its faults."""
     try:
         return model.model_validate(body)

@@ -20,7 +20,7 @@ BARE = 1
 MOST_DIGITS = 6
 
 
-def claimed(request: Request, field: int | None = None) -> int:
+def protocol_of(request: Request, field: int | None = None) -> int:
     """Return the worker's protocol: the body's `protocol`, else the header, else BARE. Raises Problem `bad_request`."""
     if field is not None:
         return field
@@ -37,10 +37,12 @@ def check(protocol: int) -> int:
     if OLDEST <= protocol <= CURRENT:
         return protocol
     old = protocol < OLDEST
-    told = "upgrade the worker; what it runs it may still end" if old else "this server is older: speak what it speaks"
+    advice = (
+        "upgrade the worker; what it runs it may still end" if old else "this server is older: speak what it speaks"
+    )
     raise Problem(
         "upgrade_required",
-        f"protocol {protocol} is not served here, {OLDEST} to {CURRENT} are; {told}",
+        f"protocol {protocol} is not served here, {OLDEST} to {CURRENT} are; {advice}",
         headers={"Upgrade": f"callsheet/{CURRENT}"},
         min_version=OLDEST,
         max_version=CURRENT,

@@ -71,7 +71,7 @@ class Waiting:
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
-    def parked(self) -> int:
+    def parked_count(self) -> int:
         """Return the number of claims that are parked for jobs."""
         return len(self._claims)
 
@@ -87,8 +87,10 @@ class Waiting:
         Raises Problem `too_many_requests` if MOST_BOUND claims with the same tenant binding are open already.
         """
         if wait_s and _is_full(self._bindings, wish.tenants):
-            told = f"{MOST_BOUND} claims of workers like this one wait at this server already; come back in {RETRY_S} s"
-            raise Problem("too_many_requests", told, headers={"Retry-After": str(RETRY_S)}, ok=False)
+            message = (
+                f"{MOST_BOUND} claims of workers like this one wait at this server already; come back in {RETRY_S} s"
+            )
+            raise Problem("too_many_requests", message, headers={"Retry-After": str(RETRY_S)}, ok=False)
         self._begin()
         self._bindings[wish.tenants] += 1
         try:
@@ -106,14 +108,14 @@ class Waiting:
         clock = asyncio.get_running_loop().time
         until, flight = clock() + wait_s, None
         while True:
-            jobs, asked = [], False
+            jobs, has_asked = [], False
             try:
                 if not await alive():
                     return []
                 jobs = await take()
-                asked = True
+                has_asked = True
             finally:
-                self._land(wish, flight, jobs, asked=asked)
+                self._land(wish, flight, jobs, has_asked=has_asked)
             if jobs or clock() >= until:
                 return jobs
             flight = await self._park(wish, until)
@@ -170,7 +172,7 @@ class Waiting:
         except asyncio.CancelledError:
             if future.cancelled():
                 return None
-            self._land(wish, self._woken(future), [], asked=False)
+            self._land(wish, self._woken(future), [], has_asked=False)
             raise
         finally:
             self._claims.pop(future, None)
@@ -180,16 +182,16 @@ class Waiting:
         """Return the flight that arrived together with the timeout or cancellation, if any."""
         return future.result() if future.done() and not future.cancelled() else None
 
-    def _land(self, wish: Wish, flight: _Flight | None, jobs: list[Job], *, asked: bool) -> None:
+    def _land(self, wish: Wish, flight: _Flight | None, jobs: list[Job], *, has_asked: bool) -> None:
         """End a woken claim's request to the store: pass on collected news, and wake the next claim if it got a job.
 
         Claims with other tenant bindings were woken by the same news themselves.
         """
-        told = self._news({job.queue for job in jobs})
+        news_to_pass = self._news({job.queue for job in jobs})
         if flight is not None:
             self._flights.discard(flight)
-            told |= flight.again if asked else {*flight.again, flight.woken_for}
-        for news in told:
+            news_to_pass |= flight.again if has_asked else {*flight.again, flight.woken_for}
+        for news in news_to_pass:
             self._wake_one(news, wish.tenants)
 
     def _wake(self, news: News) -> None:
@@ -211,8 +213,8 @@ class Waiting:
                 return
 
     def _tell(self, job_ids: frozenset[str]) -> None:
-        for future, wanted in self._beats.items():
-            if not future.done() and (not job_ids or "*" in job_ids or wanted & job_ids):
+        for future, wanted_ids in self._beats.items():
+            if not future.done() and (not job_ids or "*" in job_ids or wanted_ids & job_ids):
                 future.set_result(None)
 
     async def _listen(self) -> None:

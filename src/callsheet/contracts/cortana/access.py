@@ -35,10 +35,10 @@ def catalog_of(state: ServerState) -> Catalog:
 
 async def video_of(state: ServerState, video_id: str, who: Principal) -> Video:
     """Return a video that the caller may see; raises Problem `video_not_found` for a missing or foreign video."""
-    found = await catalog_of(state).video(video_id, reader_of(who)) if IS_UUID(video_id) else None
-    if found is None:
+    video = await catalog_of(state).video(video_id, reader_of(who)) if IS_UUID(video_id) else None
+    if video is None:
         raise Problem("video_not_found", "no such video of yours")
-    return found
+    return video
 
 
 def check_change(video: Video, who: Principal) -> None:

@@ -44,12 +44,12 @@ ClipId = Annotated[str, Path(description="The clip's id.")]
 async def create(request: Request) -> JsonAnswer:
     """Cut a clip, exact to the frame. A repeated `clip_id` returns the existing clip."""
     state, who = state_of(request), await check(request, "jobs:write")
-    asked = await _asked(request)
-    video = await video_of(state, asked.video_id, who)
-    if video.duration_ms is not None and asked.t_start >= video.duration_ms:
+    body = await _request_of(request)
+    video = await video_of(state, body.video_id, who)
+    if video.duration_ms is not None and body.t_start >= video.duration_ms:
         raise Problem("invalid_range", f"the video lasts {video.duration_ms} ms only")
-    clip_id = asked.clip_id or new_id()
-    new = clip_job(video.video_id, clip_id, (asked.t_start, asked.t_end), asked.padding_ms, who.requester_id)
+    clip_id = body.clip_id or new_id()
+    new = clip_job(video.video_id, clip_id, (body.t_start, body.t_end), body.padding_ms, who.requester_id)
     clip = await catalog_of(state).add_clip(
         Clip(
             clip_id,
@@ -57,9 +57,9 @@ async def create(request: Request) -> JsonAnswer:
             video.owner_id,
             video.team_id,
             new.job_id,
-            asked.t_start,
-            asked.t_end,
-            asked.padding_ms,
+            body.t_start,
+            body.t_end,
+            body.padding_ms,
             paths.clip(video.video_id, clip_id),
         )
     )
@@ -71,8 +71,8 @@ async def create(request: Request) -> JsonAnswer:
     elif status == "failed":
         await state.quotas.check_queued((await state.engine.get(clip.job_id)).requester_id)
         await state.engine.requeue(clip.job_id)
-    told = "queued" if status in (None, "failed") else status
-    return JsonAnswer({"clip_id": clip_id, "status": told, "job_id": clip.job_id}, 202)
+    word = "queued" if status in (None, "failed") else status
+    return JsonAnswer({"clip_id": clip_id, "status": word, "job_id": clip.job_id}, 202)
 
 
 async def _start(state: ServerState, clip: Clip, new: NewJob) -> None:
@@ -85,7 +85,7 @@ async def _start(state: ServerState, clip: Clip, new: NewJob) -> None:
                 await state.batcher.enqueue(new)
 
 
-async def _asked(request: Request) -> ClipRequest:
+async def _request_of(request: Request) -> ClipRequest:
     """Return the request body, or the query without a body: the contract's own function has plain arguments."""
     if not request.query_params or await request.body():
         return await read(request, ClipRequest)
@@ -104,8 +104,8 @@ async def _asked(request: Request) -> ClipRequest:
 async def get(request: Request, clip_id: ClipId, who: MayRead) -> JsonAnswer:
     """Read a clip's status and URL."""
     state = state_of(request)
-    clip = await _found(state, clip_id, who)
-    return JsonAnswer(clip_body(clip, await _shown(state, clip)))
+    clip = await _clip_of(state, clip_id, who)
+    return JsonAnswer(clip_body(clip, await _status_word(state, clip)))
 
 
 @router.get(
@@ -117,7 +117,7 @@ async def get(request: Request, clip_id: ClipId, who: MayRead) -> JsonAnswer:
 async def fetch(request: Request, clip_id: ClipId, who: MayRead) -> Response:
     """Download the clip as MP4; `?download=1` sets a file name for saving."""
     state = state_of(request)
-    clip = await _found(state, clip_id, who)
+    clip = await _clip_of(state, clip_id, who)
     name = f"{clip_id}.mp4" if request.query_params.get("download") else ""
     return await object_response(request, objects_of(state), clip.s3_path, name)
 
@@ -133,17 +133,17 @@ async def of_video(request: Request, video_id: VideoId, who: MayRead) -> JsonAns
     state = state_of(request)
     await video_of(state, video_id, who)
     clips = await catalog_of(state).clips_of(video_id, reader_of(who))
-    return JsonAnswer({"clips": [clip_body(clip, await _shown(state, clip)) for clip in clips]})
+    return JsonAnswer({"clips": [clip_body(clip, await _status_word(state, clip)) for clip in clips]})
 
 
-async def _found(state: ServerState, clip_id: str, who: Principal) -> Clip:
+async def _clip_of(state: ServerState, clip_id: str, who: Principal) -> Clip:
     clip = await catalog_of(state).clip(clip_id, reader_of(who))
     if clip is None:
         raise Problem("clip_not_found", "no such clip of yours, or not any more: clips are kept for 30 days")
     return clip
 
 
-async def _shown(state: ServerState, clip: Clip) -> str:
+async def _status_word(state: ServerState, clip: Clip) -> str:
     """Return the status word of the clip's job; a finished clip stays done after its job was pruned."""
     status = await _status(state, clip)
     return status or ("done" if clip.actual_end is not None else "failed")

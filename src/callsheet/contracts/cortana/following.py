@@ -31,9 +31,9 @@ class Far(NamedTuple):
 
 async def follow(engine: Engine, catalog: Catalog, video_id: str, look_s: float = LOOK_S) -> AsyncIterator[Far]:
     """Yield the video's progress every `look_s` seconds until the video is ready, failed or deleted."""
-    while (found := await far(engine, catalog, video_id)) is not None:
-        yield found
-        if found.is_over:
+    while (progress := await far(engine, catalog, video_id)) is not None:
+        yield progress
+        if progress.is_over:
             return
         await asyncio.sleep(look_s)
 
@@ -44,6 +44,10 @@ async def far(engine: Engine, catalog: Catalog, video_id: str) -> Far | None:
     if video is None:
         return None
     jobs: dict[str, str] = json.loads(video.jobs)
-    begun = [stage for stage in PIPELINE if stage in jobs]
-    found = {job.job_id: job for job in await engine.store.get([jobs[stage] for stage in begun]) if job is not None}
-    return Far(video, {stage: found[jobs[stage]].progress if jobs[stage] in found else 100.0 for stage in begun})
+    stages = [stage for stage in PIPELINE if stage in jobs]
+    jobs_by_id = {
+        job.job_id: job for job in await engine.store.get([jobs[stage] for stage in stages]) if job is not None
+    }
+    return Far(
+        video, {stage: jobs_by_id[jobs[stage]].progress if jobs[stage] in jobs_by_id else 100.0 for stage in stages}
+    )

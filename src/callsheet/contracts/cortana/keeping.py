@@ -58,8 +58,8 @@ class Keeping:
         while self._objects is not None and (some := await self._catalog.expired_clips(now_ms, AT_ONCE)):
             sizes = await sizes_of(self._objects, [clip.s3_path for clip in some])
             await self._objects.delete(*[clip.s3_path for clip in some])
-            gone = frozenset(await self._catalog.delete_clips([clip.clip_id for clip in some]))
-            await self._give_back([clip for clip in some if clip.clip_id in gone], sizes)
+            deleted_ids = frozenset(await self._catalog.delete_clips([clip.clip_id for clip in some]))
+            await self._give_back([clip for clip in some if clip.clip_id in deleted_ids], sizes)
             count += len(some)
         return count
 
@@ -84,17 +84,17 @@ class Keeping:
         return count
 
     async def _fail(self, videos: list[Video]) -> int:
-        begun = {video.video_id: list(json.loads(video.jobs).values()) for video in videos}
-        asked = [job_id for ids in begun.values() for job_id in ids]
-        jobs = {job.job_id: job for job in await self._engine.store.get(asked) if job is not None}
+        jobs_of_videos = {video.video_id: list(json.loads(video.jobs).values()) for video in videos}
+        job_ids = [job_id for ids in jobs_of_videos.values() for job_id in ids]
+        jobs = {job.job_id: job for job in await self._engine.store.get(job_ids) if job is not None}
         count = 0
-        for video_id, ids in begun.items():
-            known = [jobs[job_id] for job_id in ids if job_id in jobs]
-            job = max(known, key=lambda job: (job.created_at, job.job_id), default=None)
+        for video_id, ids in jobs_of_videos.items():
+            existing = [jobs[job_id] for job_id in ids if job_id in jobs]
+            job = max(existing, key=lambda job: (job.created_at, job.job_id), default=None)
             if job is not None and job.status in ENDED_BADLY:
                 try:
                     await self._catalog.fail(
-                        video_id, Writer(job.job_id, job.claim_version, job.created_at), encode(_told(job))
+                        video_id, Writer(job.job_id, job.claim_version, job.created_at), encode(_error_of(job))
                     )
                     count += 1
                 except StaleClaim:
@@ -112,7 +112,7 @@ class Keeping:
                 log.warning("the chores of the catalogue failed: %s", error)
 
 
-def _told(job: Job) -> dict[str, str]:
+def _error_of(job: Job) -> dict[str, str]:
     error = json.loads(job.error) if job.error else {}
     code = str(error.get("code") or job.status.value)
     return {"type": type_of(code), "message": error.get("message", ""), "stage": job.kind, "job_id": job.job_id}

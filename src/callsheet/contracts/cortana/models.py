@@ -21,13 +21,13 @@ from .outcomes import type_of
 Milliseconds = Annotated[int, Field(ge=0, le=10**10, strict=True)]
 
 
-def _known(code: str) -> str:
+def _error_code(code: str) -> str:
     if not is_known(code):
         raise ValueError(f"{code!r} is no language of Tesseract; its codes are like eng, deu, fra or chi_sim")
     return code
 
 
-Language = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,20}$"), AfterValidator(_known)]
+Language = Annotated[str, Field(pattern=r"^[A-Za-z_]{2,20}$"), AfterValidator(_error_code)]
 Export = Literal["vtt", "srt", "csv", "json"]
 
 
@@ -316,15 +316,15 @@ def segment_body(segment: Segment) -> dict[str, Any]:
     }
 
 
-def found_body(found: Found) -> dict[str, Any]:
+def found_body(results: Found) -> dict[str, Any]:
     """Return search results as the JSON of an answer."""
     return {
-        "hits": [_hit_body(hit) for hit in found.hits],
-        "next": found.cursor,
-        "total": found.total,
-        "total_is_exact": found.total_is_exact,
-        "per_video": found.per_video,
-        "expanded": {word: list(taken) for word, taken in found.expanded.items()},
+        "hits": [_hit_body(hit) for hit in results.hits],
+        "next": results.cursor,
+        "total": results.total,
+        "total_is_exact": results.total_is_exact,
+        "per_video": results.per_video,
+        "expanded": {word: list(words) for word, words in results.expanded.items()},
     }
 
 
@@ -355,7 +355,7 @@ def clip_body(clip: Clip, status: str) -> dict[str, Any]:
 def pipeline_job(job: Job) -> dict[str, Any]:
     """Return a job in the contract's words; a failed job's error is placed inside `payload`, as in the contract."""
     payload: dict[str, Any] = json.loads(job.payload)
-    told, retries = payload, retries_of(job)
+    shown, retries = payload, retries_of(job)
     status = CORTANA.word_of(job)
     if status == "failed":
         error = json.loads(job.error or "{}")
@@ -370,13 +370,13 @@ def pipeline_job(job: Job) -> dict[str, Any]:
             "retry_count": retries_of(job),
             **by_sql.get("sql", {}),
         }
-        told = {"error": about, "original_payload": payload}
+        shown = {"error": about, "original_payload": payload}
     return {
         "id": job.job_id,
         "video_id": payload.get("video_id"),
         "job_type": job.kind.rpartition(".")[2],
         "status": status,
-        "payload": told,
+        "payload": shown,
         "retry_count": retries,
         "created_at": _iso(job.created_at),
         "updated_at": _iso(job.updated_at),
@@ -391,8 +391,8 @@ def _by_sql(error: dict[str, Any]) -> dict[str, Any]:
 
 def retries_of(job: Job) -> int:
     """Return the number of retries, without the first attempt; a queued job's next attempt counts."""
-    begun = job.attempt_count if job.status is not Status.QUEUED else job.attempt_count + 1
-    return max(0, begun - 1)
+    attempts = job.attempt_count if job.status is not Status.QUEUED else job.attempt_count + 1
+    return max(0, attempts - 1)
 
 
 def _iso(ms: int) -> str:

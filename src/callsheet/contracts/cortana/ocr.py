@@ -17,7 +17,7 @@ from callsheet.worker.signals import Fatal
 
 from . import paths
 from .outcomes import NOT_FOUND
-from .parts import Bench
+from .parts import StageContext
 
 BATCH = 64
 FRAME_BYTES = MANIFEST_BYTES = 64 * 1024 * 1024
@@ -25,7 +25,7 @@ PERIOD_MS = 100
 READ = "read"  # name of the checkpoint with the counts
 
 
-class Shown(NamedTuple):
+class KeyFrame(NamedTuple):
     """A key frame and the time range, in milliseconds, in which it shows the screen."""
 
     key: str
@@ -33,7 +33,7 @@ class Shown(NamedTuple):
     t_end: int
 
 
-class Done(NamedTuple):
+class Counts(NamedTuple):
     """Counts of the frames read so far, by this attempt and earlier attempts."""
 
     frames: int = 0
@@ -42,60 +42,65 @@ class Done(NamedTuple):
     confidence: float = 0.0  # the sum over all detections
     engine: str = ""
 
-    def plus(self, texts: Sequence[FrameText], made: Sequence[NewSegment]) -> Done:
+    def plus(self, texts: Sequence[FrameText], segments: Sequence[NewSegment]) -> Counts:
         """Return the counts with one more batch."""
-        return Done(
+        return Counts(
             self.frames + len(texts),
             self.frames_with_text + sum(1 for text in texts if text.regions),
-            self.detections + len(made),
-            round(self.confidence + sum(segment.confidence for segment in made), 4),
+            self.detections + len(segments),
+            round(self.confidence + sum(segment.confidence for segment in segments), 4),
             texts[0].engine if texts else self.engine,
         )
 
-    def told(self) -> dict[str, Any]:
+    def coverage(self) -> dict[str, Any]:
         """Return the counts for the video's coverage."""
         mean = round(self.confidence / self.detections, 4) if self.detections else None
         return {"frames_with_text": self.frames_with_text, "detections": self.detections, "mean_confidence": mean}
 
 
 async def ocr(
-    bench: Bench, frame_paths: Sequence[str], languages: tuple[str, ...], min_confidence: float
+    stage: StageContext, frame_paths: Sequence[str], languages: tuple[str, ...], min_confidence: float
 ) -> dict[str, Any]:
     """Read all frames. The checkpoint of a batch is written after its detections are in the catalogue."""
-    ctx, catalog = bench.ctx, bench.parts.catalog
-    frames = await _frames(bench, frame_paths)
-    kept = await ctx.recall(READ)
-    if kept is None:  # detections of an earlier OCR run must not mix with this run's
-        await catalog.clear_detections(bench.video_id, bench.writer)
-    done = Done(*kept) if kept is not None else Done()
-    left = frames[done.frames :]
-    options = Reading(languages, min_confidence, engine=bench.parts.ocr_engine, batch=BATCH)
+    ctx, catalog = stage.ctx, stage.parts.catalog
+    frames = await _frames(stage, frame_paths)
+    counts = await ctx.recall(READ)
+    if counts is None:  # detections of an earlier OCR run must not mix with this run's
+        await catalog.clear_detections(stage.video_id, stage.writer)
+    progress = Counts(*counts) if counts is not None else Counts()
+    left = frames[progress.frames :]
+    options = Reading(languages, min_confidence, engine=stage.parts.ocr_engine, batch=BATCH)
     if left:
         keys = [frame.key for frame in left]
-        async with read_frames(keys, _loading(bench), options, start=ctx.children.start) as batches:
+        async with read_frames(keys, _loading(stage), options, start=ctx.children.start) as batches:
             async for batch in batches:
-                made = _detections(bench.video_id, batch, left)
-                await catalog.add_detections(bench.video_id, bench.writer, made)
-                done = done.plus(batch.texts, made)
-                await ctx.keep(READ, done)
-                _ = ctx.progress(99.0 * done.frames / len(frames))
-    coverage: dict[str, Any] = json.loads(bench.video.coverage)
-    told = {**done.told(), "engine": done.engine, "languages": list(languages), "min_confidence": min_confidence}
-    await catalog.note(bench.video_id, bench.writer, VideoFacts(coverage=encode({**coverage, **told})))
-    return {"frames": len(frames), **told}
+                detections = _detections(stage.video_id, batch, left)
+                await catalog.add_detections(stage.video_id, stage.writer, detections)
+                progress = progress.plus(batch.texts, detections)
+                await ctx.keep(READ, progress)
+                _ = ctx.progress(99.0 * progress.frames / len(frames))
+    result = {
+        **progress.coverage(),
+        "engine": progress.engine,
+        "languages": list(languages),
+        "min_confidence": min_confidence,
+    }
+    coverage = encode({**json.loads(stage.video.coverage), **result})
+    await catalog.note(stage.video_id, stage.writer, VideoFacts(coverage=coverage))
+    return {"frames": len(frames), **result}
 
 
-def _loading(bench: Bench) -> Callable[[str], Awaitable[bytes]]:
+def _loading(stage: StageContext) -> Callable[[str], Awaitable[bytes]]:
     async def load(key: str) -> bytes:
         try:
-            return await bench.objects.get(key, max_bytes=FRAME_BYTES)
+            return await stage.objects.get(key, max_bytes=FRAME_BYTES)
         except ObjectNotFound:
             raise Fatal(f"the frame {key} is gone; sample the video again", code=NOT_FOUND) from None
 
     return load
 
 
-def _detections(video_id: str, batch: Batch, frames: Sequence[Shown]) -> list[NewSegment]:
+def _detections(video_id: str, batch: Batch, frames: Sequence[KeyFrame]) -> list[NewSegment]:
     space = uuid.UUID(video_id)
     return [
         _detection(space, frames[batch.first + place], number, region)
@@ -104,7 +109,7 @@ def _detections(video_id: str, batch: Batch, frames: Sequence[Shown]) -> list[Ne
     ]
 
 
-def _detection(space: uuid.UUID, frame: Shown, number: int, region: Region) -> NewSegment:
+def _detection(space: uuid.UUID, frame: KeyFrame, number: int, region: Region) -> NewSegment:
     """Return the catalogue row of a text region. Its id comes from frame and position, so rereads give equal rows."""
     form = normalized(region.text)
     return NewSegment(
@@ -120,32 +125,32 @@ def _detection(space: uuid.UUID, frame: Shown, number: int, region: Region) -> N
     )
 
 
-async def _frames(bench: Bench, frame_paths: Sequence[str]) -> list[Shown]:
+async def _frames(stage: StageContext, frame_paths: Sequence[str]) -> list[KeyFrame]:
     """Return the frames by time, each with its range: from the manifest, else until the next frame starts."""
-    folder, manifest = f"{paths.frames(bench.video_id)}/", paths.manifest(bench.video_id)
+    folder, manifest = f"{paths.frames(stage.video_id)}/", paths.manifest(stage.video_id)
     if wrong := [path for path in frame_paths if not path.startswith(folder)]:
         raise Fatal(f"{wrong[0][:200]!r} is no frame of this video; they are below {folder}", code="invalid_payload")
-    listed = await _listed(bench, manifest)
+    by_key = await _manifest_frames(stage, manifest)
     if list(frame_paths) == [manifest]:
-        if not listed:
+        if not by_key:
             raise Fatal(f"there is no {manifest}; sample the video again", code=NOT_FOUND)
-        return _lasting(listed.values())
+        return _lasting(by_key.values())
     if list(frame_paths) == [folder]:
-        frame_paths = await _in_folder(bench, folder)
+        frame_paths = await _in_folder(stage, folder)
     times = sorted((time_of(path), path) for path in dict.fromkeys(frame_paths))
     last = times[-1][0] + PERIOD_MS if times else 0
-    ends = [at for at, _ in times[1:]] + [bench.video.duration_ms or last]
-    plain = [Shown(path, at, max(end, at + 1)) for (at, path), end in zip(times, ends, strict=False)]
-    return _lasting([listed.get(frame.key, frame) for frame in plain])
+    ends = [at for at, _ in times[1:]] + [stage.video.duration_ms or last]
+    plain = [KeyFrame(path, at, max(end, at + 1)) for (at, path), end in zip(times, ends, strict=False)]
+    return _lasting([by_key.get(frame.key, frame) for frame in plain])
 
 
-async def _in_folder(bench: Bench, folder: str) -> list[str]:
+async def _in_folder(stage: StageContext, folder: str) -> list[str]:
     """Return the keys of all frames in the video's folder: a sampler that works by SQL lists no frame paths."""
-    keys = [info.key async for info in bench.objects.list(paths.frames(bench.video_id))]
+    keys = [info.key async for info in stage.objects.list(paths.frames(stage.video_id))]
     return [key for key in keys if key.endswith(".jpg") and key.startswith(folder)]
 
 
-def _lasting(frames: Iterable[Shown]) -> list[Shown]:
+def _lasting(frames: Iterable[KeyFrame]) -> list[KeyFrame]:
     """Return the frames sorted by time, without frames whose range is empty because a later frame replaced them."""
     return sorted(
         (frame for frame in frames if frame.t_end > frame.t_start), key=lambda frame: (frame.t_start, frame.key)
@@ -162,13 +167,13 @@ def time_of(path: str) -> int:
     return int(name)
 
 
-async def _listed(bench: Bench, manifest: str) -> dict[str, Shown]:
+async def _manifest_frames(stage: StageContext, manifest: str) -> dict[str, KeyFrame]:
     try:
-        told = json.loads(await bench.objects.get(manifest, max_bytes=MANIFEST_BYTES))
+        coverage = json.loads(await stage.objects.get(manifest, max_bytes=MANIFEST_BYTES))
     except ObjectNotFound:
         return {}
-    found = [
-        Shown(paths.frame(bench.video_id, frame["timestamp_ms"]), frame["since_ms"], frame["until_ms"])
-        for frame in told["frames"]
+    frames = [
+        KeyFrame(paths.frame(stage.video_id, frame["timestamp_ms"]), frame["since_ms"], frame["until_ms"])
+        for frame in coverage["frames"]
     ]
-    return {frame.key: frame for frame in found}
+    return {frame.key: frame for frame in frames}

@@ -42,10 +42,10 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry | Outage:
     return Retry(f"something broke on our side: {type(error).__name__}", code="internal")
 
 
-def _missing(told: str) -> str:
+def _missing(message: str) -> str:
     """Return the contract's sentence for a missing original; for other objects, a sentence with the object's key."""
-    found = ORIGINAL(told)
-    return f"Original video not found at {found[0]}" if found else f"there is no such object: {told}"
+    match = ORIGINAL(message)
+    return f"Original video not found at {match[0]}" if match else f"there is no such object: {message}"
 
 
 def type_of(code: str) -> str:

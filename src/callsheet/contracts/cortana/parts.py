@@ -36,7 +36,7 @@ class Parts(NamedTuple):
 FindsParts = Callable[[], Awaitable[Parts]]
 
 
-class Bench(NamedTuple):
+class StageContext(NamedTuple):
     """One attempt's context, video, writer and objects. `objects` covers keys of the requester and of the video."""
 
     ctx: Context
@@ -51,52 +51,52 @@ class Bench(NamedTuple):
         return self.video.video_id
 
 
-async def begin(ctx: Context, parts: Parts, video_id: str) -> Bench:
+async def begin(ctx: Context, parts: Parts, video_id: str) -> StageContext:
     """Make this attempt the writer of its video; raises Fatal for a missing video or another owner's video."""
-    known = await parts.catalog.video(video_id, SERVICE)
-    if known is None or known.owner_id != ctx.job.requester_id:  # another owner's video is reported as missing
-        return _bench(ctx, parts, None, video_id)
+    row = await parts.catalog.video(video_id, SERVICE)
+    if row is None or row.owner_id != ctx.job.requester_id:  # another owner's video is reported as missing
+        return _stage_context(ctx, parts, None, video_id)
     stage = ctx.job.kind.rpartition(".")[2]
-    return _bench(ctx, parts, await parts.catalog.begin(video_id, _writer(ctx), stage), video_id)
+    return _stage_context(ctx, parts, await parts.catalog.begin(video_id, _writer(ctx), stage), video_id)
 
 
-async def look(ctx: Context, parts: Parts, video_id: str, clip_id: str) -> Bench:
-    """Return the bench of a clip job, which does not write its video. Members of the video's team may request clips."""
+async def look(ctx: Context, parts: Parts, video_id: str, clip_id: str) -> StageContext:
+    """Return the stage of a clip job, which does not write its video. Members of the video's team may request clips."""
     video = await parts.catalog.video(video_id, SERVICE)
     if video is None or video.owner_id != ctx.job.requester_id:
         clip = await parts.catalog.clip(clip_id, SERVICE)
         if clip is None or (clip.video_id, clip.job_id) != (video_id, ctx.job_id):  # /clips checked this requester
             video = None
-    return _bench(ctx, parts, video, video_id)
+    return _stage_context(ctx, parts, video, video_id)
 
 
 def _writer(ctx: Context) -> Writer:
     return Writer(ctx.job_id, ctx.job.claim_version, ctx.job.created_at)
 
 
-def _bench(ctx: Context, parts: Parts, video: Video | None, video_id: str) -> Bench:
+def _stage_context(ctx: Context, parts: Parts, video: Video | None, video_id: str) -> StageContext:
     if video is None:
         raise Fatal(f"there is no video {video_id}; it was deleted, or never added", code="video_not_found")
     objects = with_folders(ctx.objects, paths.folders(video_id), payer=video.owner_id)
-    return Bench(ctx, parts, video, _writer(ctx), objects)
+    return StageContext(ctx, parts, video, _writer(ctx), objects)
 
 
-async def fetch_original(bench: Bench, key: str, *, share: float) -> Path:
+async def fetch_original(stage: StageContext, key: str, *, share: float) -> Path:
     """Download the original into the attempt's own folder; the download is the first `share` percent of the work."""
-    if not key.startswith(f"{paths.ORIGINALS}/{bench.video_id}/"):
-        raise Fatal(f"s3_original_path is not below {paths.ORIGINALS}/{bench.video_id}/", code="invalid_payload")
-    path = bench.ctx.workspace / paths.MASTER
+    if not key.startswith(f"{paths.ORIGINALS}/{stage.video_id}/"):
+        raise Fatal(f"s3_original_path is not below {paths.ORIGINALS}/{stage.video_id}/", code="invalid_payload")
+    path = stage.ctx.workspace / paths.MASTER
 
-    def tell(done: int, whole: int) -> None:
-        _ = bench.ctx.progress(share * done / max(1, whole))
+    def tell(received: int, whole: int) -> None:
+        _ = stage.ctx.progress(share * received / max(1, whole))
 
-    await bench.objects.get_file(key, path, max_bytes=bench.parts.max_source_bytes, progress=tell)
+    await stage.objects.get_file(key, path, max_bytes=stage.parts.max_source_bytes, progress=tell)
     return path
 
 
-def chosen(bench: Bench, *names: str) -> dict[str, Any]:
+def options_for(stage: StageContext, *names: str) -> dict[str, Any]:
     """Return those of the owner's options that the next stage takes; missing options keep the stage's defaults."""
-    options: dict[str, Any] = json.loads(bench.video.options)
+    options: dict[str, Any] = json.loads(stage.video.options)
     return {name: options[name] for name in names if name in options}
 
 

@@ -13,50 +13,57 @@ from callsheet.media.sampling.records import Kept, Sampled, Sampling
 from callsheet.media.sampling.sample import CAPS, Means
 from callsheet.media.sampling.sample import sample as frames_of
 
-from ..attempts import telling  # noqa: TID252 - what contracts share
+from ..attempts import progress_within  # noqa: TID252 - what contracts share
 from . import paths
-from .parts import Bench, chosen, fetch_original, remove_others
+from .parts import StageContext, fetch_original, options_for, remove_others
 
-FETCHED, SAMPLED = 15.0, 95.0  # percent
+FETCH_PERCENT, SAMPLE_PERCENT = 15.0, 95.0  # percent
 AT_ONCE = 8  # uploads
 MOST_PATHS = 2_000  # paths in a payload of at most 200 KB; a longer list becomes the manifest's path
 JPEG = "image/jpeg"
 
 
-async def sample(bench: Bench, s3_original_path: str, target_fps: float, dedupe_threshold: float) -> dict[str, Any]:
+async def sample(
+    stage: StageContext, s3_original_path: str, target_fps: float, dedupe_threshold: float
+) -> dict[str, Any]:
     """Sample and upload the frames. The manifest is written last, as proof that all frames are stored."""
-    ctx, objects = bench.ctx, bench.objects
-    source = await fetch_original(bench, s3_original_path, share=FETCHED)
+    ctx, objects = stage.ctx, stage.objects
+    source = await fetch_original(stage, s3_original_path, share=FETCH_PERCENT)
     folder = ctx.workspace / "frames"
     folder.mkdir(mode=0o700)
     means = Means(
-        ctx.children.start, lambda: ctx.cancelled, caps=CAPS._replace(size_bytes=bench.parts.max_source_bytes)
+        ctx.children.start, lambda: ctx.cancelled, caps=CAPS._replace(size_bytes=stage.parts.max_source_bytes)
     )
     options = Sampling(target_fps, dedupe_threshold)
-    async with _Uploads(bench) as uploads:
-        done = await frames_of(
-            source, folder, uploads.send, options, means=means, on_progress=telling(ctx, FETCHED, SAMPLED)
+    async with _Uploads(stage) as uploads:
+        sampled = await frames_of(
+            source,
+            folder,
+            uploads.send,
+            options,
+            means=means,
+            on_progress=progress_within(ctx, FETCH_PERCENT, SAMPLE_PERCENT),
         )
-    await ctx.progress(SAMPLED)  # committed: the claim is still ours
-    kept = uploads.kept
-    told = {"frames": [_told(frame) for frame in kept], **_coverage(done)}
-    manifest = paths.manifest(bench.video_id)
-    await objects.put(manifest, json.dumps(told).encode(), content_type="application/json")
-    names = [paths.frame(bench.video_id, frame.timestamp_ms) for frame in kept]
-    await remove_others(objects, paths.frames(bench.video_id), {manifest, *names})
-    facts = VideoFacts(coverage=encode(_coverage(done)), duration_ms=done.duration_ms)
-    await bench.parts.catalog.note(bench.video_id, bench.writer, facts)
-    listed = names if len(names) <= MOST_PATHS else [manifest]
-    return {"frame_paths": listed, **_coverage(done), **chosen(bench, "languages", "min_confidence")}
+    await ctx.progress(SAMPLE_PERCENT)  # committed: the claim is still ours
+    kept = uploads.frames
+    manifest_body = {"frames": [_manifest_entry(frame) for frame in kept], **_coverage(sampled)}
+    manifest = paths.manifest(stage.video_id)
+    await objects.put(manifest, json.dumps(manifest_body).encode(), content_type="application/json")
+    names = [paths.frame(stage.video_id, frame.timestamp_ms) for frame in kept]
+    await remove_others(objects, paths.frames(stage.video_id), {manifest, *names})
+    facts = VideoFacts(coverage=encode(_coverage(sampled)), duration_ms=sampled.duration_ms)
+    await stage.parts.catalog.note(stage.video_id, stage.writer, facts)
+    frame_paths = names if len(names) <= MOST_PATHS else [manifest]
+    return {"frame_paths": frame_paths, **_coverage(sampled), **options_for(stage, "languages", "min_confidence")}
 
 
 class _Uploads:
     """Uploads up to AT_ONCE frames in parallel; a slow storage slows the decoder down."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
+    def __init__(self, stage: StageContext) -> None:
+        self._bench = stage
         self._room = asyncio.Semaphore(AT_ONCE)
-        self.kept: list[Kept] = []
+        self.frames: list[Kept] = []
 
     async def __aenter__(self) -> Self:
         self._group = asyncio.TaskGroup()
@@ -73,7 +80,7 @@ class _Uploads:
 
     async def send(self, frame: Kept) -> None:
         """Upload one frame in the background, and delete its local file afterwards."""
-        self.kept.append(frame)
+        self.frames.append(frame)
         await self._room.acquire()
         self._group.create_task(self._send(frame))
 
@@ -86,17 +93,17 @@ class _Uploads:
             self._room.release()
 
 
-def _told(frame: Kept) -> dict[str, Any]:
+def _manifest_entry(frame: Kept) -> dict[str, Any]:
     return {name: value for name, value in frame._asdict().items() if name != "path"}
 
 
-def _coverage(done: Sampled) -> dict[str, Any]:
-    options = done.options
+def _coverage(sampled: Sampled) -> dict[str, Any]:
+    options = sampled.options
     return {
-        "sampled": done.sampled,
-        "kept": done.kept,
-        "period_ms": done.period_ms,
-        "gaps": [list(gap) for gap in done.gaps],
+        "sampled": sampled.sampled,
+        "kept": sampled.kept,
+        "period_ms": sampled.period_ms,
+        "gaps": [list(gap) for gap in sampled.gaps],
         "target_fps": options.target_fps,
         "dedupe_threshold": options.dedupe_threshold,
         "guard": options.guard,

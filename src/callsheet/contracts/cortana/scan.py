@@ -24,11 +24,11 @@ PAGE = 500
 PATIENCE_MS = 60_000  # time for the scanner or client that entered a video to start its pipeline
 
 
-class Scanned(NamedTuple):
+class ScanResult(NamedTuple):
     """One scan's result: originals seen, video ids started, and `odd` keys in the originals' folder."""
 
     seen: int
-    started: tuple[str, ...]
+    started_ids: tuple[str, ...]
     odd: tuple[str, ...]
 
 
@@ -39,9 +39,9 @@ class Owner(NamedTuple):
     team_id: str | None = None
 
 
-async def scan(engine: Engine, catalog: Catalog, objects: Objects, owner: Owner = Owner()) -> Scanned:  # noqa: B008
+async def scan(engine: Engine, catalog: Catalog, objects: Objects, owner: Owner = Owner()) -> ScanResult:  # noqa: B008
     """Scan all originals once."""
-    seen, started, odd = 0, [], []
+    seen, started_ids, odd = 0, [], []
     async for page in _pages(objects.list(paths.ORIGINALS)):
         originals = {}
         for info in page:
@@ -51,11 +51,11 @@ async def scan(engine: Engine, catalog: Catalog, objects: Objects, owner: Owner 
             else:
                 originals[video_id] = info
         seen += len(originals)
-        known = await catalog.known(list(originals))
+        known_ids = await catalog.known(list(originals))
         for video_id, info in originals.items():
-            if await _start(engine, catalog, _new(video_id, info, owner), info, is_known=video_id in known):
-                started.append(video_id)
-    return Scanned(seen, tuple(started), tuple(odd[:100]))
+            if await _start(engine, catalog, _new(video_id, info, owner), info, is_known=video_id in known_ids):
+                started_ids.append(video_id)
+    return ScanResult(seen, tuple(started_ids), tuple(odd[:100]))
 
 
 def video_of(key: str) -> str | None:
@@ -68,12 +68,12 @@ def video_of(key: str) -> str | None:
 async def _start(engine: Engine, catalog: Catalog, video: Video, info: ObjectInfo, *, is_known: bool) -> bool:
     key = f"scan:{video.video_id}"
     if is_known or not await catalog.add_video(video):
-        found = await catalog.video(video.video_id, SERVICE)
-        if found is None or not (_is_left(found) or _is_replaced(found, info)):
+        existing = await catalog.video(video.video_id, SERVICE)
+        if existing is None or not (_is_left(existing) or _is_replaced(existing, info)):
             return False
-        if found.status is not VideoStatus.UPLOADING:
+        if existing.status is not VideoStatus.UPLOADING:
             key = f"{key}:{info.etag or info.modified_ms}:{info.size_bytes}"
-        video = found._replace(size_bytes=info.size_bytes)
+        video = existing._replace(size_bytes=info.size_bytes)
     new = start_job(video.video_id, video.owner_id)
     (answer,) = await engine.enqueue([new._replace(idempotency=Idempotency(key, video.video_id))])
     if answer.created or video.status is VideoStatus.UPLOADING:

@@ -72,5 +72,5 @@ async def suggestions(
     limit: Annotated[int, Query(ge=1, le=50)] = 8,
 ) -> JsonAnswer:
     """List words with this prefix, most frequent first."""
-    found = await catalog_of(state_of(request)).suggest(q, limit, reader_of(who))
-    return JsonAnswer({"suggestions": [suggestion._asdict() for suggestion in found]})
+    words = await catalog_of(state_of(request)).suggest(q, limit, reader_of(who))
+    return JsonAnswer({"suggestions": [suggestion._asdict() for suggestion in words]})

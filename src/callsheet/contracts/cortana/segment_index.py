@@ -12,35 +12,35 @@ from callsheet.media.reading.entities import entities
 from callsheet.media.reading.merge import merge
 from callsheet.media.reading.records import Range, Seen
 
-from .parts import Bench
+from .parts import StageContext
 
 PERIOD_MS = 100
-Made = tuple[list[NewSegment], list[NewEntity]]
+NewRows = tuple[list[NewSegment], list[NewEntity]]
 
 
-async def segment_index(bench: Bench) -> dict[str, Any]:
+async def segment_index(stage: StageContext) -> dict[str, Any]:
     """Merge, extract and publish. A second run changes nothing: merged segments stay the same."""
-    coverage: dict[str, Any] = json.loads(bench.video.coverage)
-    rows = await bench.parts.catalog.detections_of(bench.video_id)
+    coverage: dict[str, Any] = json.loads(stage.video.coverage)
+    rows = await stage.parts.catalog.detections_of(stage.video_id)
     if not rows and coverage.get("detections") != 0:  # merged already, unless a new OCR run detected no text at all
-        rows = await bench.parts.catalog.segments_of(bench.video_id, SERVICE)
+        rows = await stage.parts.catalog.segments_of(stage.video_id, SERVICE)
     period_ms = int(coverage.get("period_ms") or PERIOD_MS)
-    segments, found = await asyncio.to_thread(_made, bench, rows, period_ms)
-    await bench.ctx.progress(60.0)  # committed: the claim is still ours
-    await bench.parts.catalog.replace_segments(bench.video_id, bench.writer, segments, found)
-    return {"segments": len(segments), "entities": len(found), "detections": len(rows)}
+    segments, entities = await asyncio.to_thread(_rows_of, stage, rows, period_ms)
+    await stage.ctx.progress(60.0)  # committed: the claim is still ours
+    await stage.parts.catalog.replace_segments(stage.video_id, stage.writer, segments, entities)
+    return {"segments": len(segments), "entities": len(entities), "detections": len(rows)}
 
 
-def _made(bench: Bench, rows: list[Segment], period_ms: int) -> Made:
+def _rows_of(stage: StageContext, rows: list[Segment], period_ms: int) -> NewRows:
     last = max((row.t_end for row in rows), default=0)
-    ranges = merge([_seen(row) for row in rows], period_ms=period_ms, duration_ms=bench.video.duration_ms or last)
+    ranges = merge([_seen(row) for row in rows], period_ms=period_ms, duration_ms=stage.video.duration_ms or last)
     segments: list[NewSegment] = []
-    found: list[NewEntity] = []
-    space = uuid.UUID(bench.video_id)
+    new_entities: list[NewEntity] = []
+    space = uuid.UUID(stage.video_id)
     for place, text in enumerate(sorted(ranges, key=lambda text: (text.t_start, text.box, text.text_hash))):
         segment = _segment(space, place, text)
         segments.append(segment)
-        found += [
+        new_entities += [
             NewEntity(
                 str(uuid.uuid5(uuid.UUID(segment.segment_id), f"{at}:{entity.entity_type}:{entity.value}")),
                 segment.segment_id,
@@ -50,7 +50,7 @@ def _made(bench: Bench, rows: list[Segment], period_ms: int) -> Made:
             )
             for at, entity in enumerate(entities(text.text))
         ]
-    return segments, found
+    return segments, new_entities
 
 
 def _seen(row: Segment) -> Seen:

@@ -14,15 +14,15 @@ from callsheet.worker.context import Context
 from callsheet.worker.pipeline import Pipeline, TakesTasks
 from callsheet.worker.signals import Fatal, Retry
 
-from ..attempts import told  # noqa: TID252 - what contracts share
+from ..attempts import errors_as_outcomes  # noqa: TID252 - what contracts share
 from . import clip as clips
+from .attempt_log import attempt_log
 from .jobs import CLIP, NAME
 from .ocr import ocr as read
 from .outcomes import outcome_of, type_of
-from .parts import CONTRACT, Bench, FindsParts, VideoId, begin, look
+from .parts import CONTRACT, FindsParts, StageContext, VideoId, begin, look
 from .sample import sample as take
 from .segment_index import segment_index as index
-from .telling import telling
 from .transcode import transcode as make
 
 KEY = "video_id"
@@ -38,8 +38,8 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
 
     @videos.stage
     async def transcode(ctx: Context, video_id: VideoId, s3_original_path: ObjectKey) -> dict[str, Any]:
-        async with _at_work(ctx, parts, video_id) as bench:
-            return await make(bench, s3_original_path)
+        async with _at_work(ctx, parts, video_id) as stage:
+            return await make(stage, s3_original_path)
 
     @videos.stage
     async def sample(
@@ -49,8 +49,8 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
         target_fps: Annotated[int | float, Field(gt=0, le=60)] = 10,
         dedupe_threshold: Annotated[float, Field(ge=0.5, le=1)] = 0.95,
     ) -> dict[str, Any]:
-        async with _at_work(ctx, parts, video_id) as bench:
-            return await take(bench, s3_original_path, target_fps, dedupe_threshold)
+        async with _at_work(ctx, parts, video_id) as stage:
+            return await take(stage, s3_original_path, target_fps, dedupe_threshold)
 
     @videos.stage
     async def ocr(
@@ -60,13 +60,13 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
         languages: Languages = ["eng"],  # noqa: B006 - never changed
         min_confidence: Annotated[float, Field(ge=0, le=1)] = 0.6,
     ) -> dict[str, Any]:
-        async with _at_work(ctx, parts, video_id) as bench:
-            return await read(bench, frame_paths, tuple(languages), min_confidence)
+        async with _at_work(ctx, parts, video_id) as stage:
+            return await read(stage, frame_paths, tuple(languages), min_confidence)
 
     @videos.stage
     async def segment_index(ctx: Context, video_id: VideoId) -> dict[str, Any]:
-        async with _at_work(ctx, parts, video_id) as bench:
-            return await index(bench)
+        async with _at_work(ctx, parts, video_id) as stage:
+            return await index(stage)
 
     async def clip_generate(  # noqa: PLR0913, PLR0917 - the payload, key by key
         ctx: Context,
@@ -77,36 +77,36 @@ def add_tasks(app: TakesTasks, parts: FindsParts) -> Pipeline:
         s3_original_path: ObjectKey,
         padding_ms: Annotated[int, Field(ge=0, le=600_000)] = 2000,
     ) -> dict[str, Any]:
-        async with telling(ctx, parts, video_id):
-            with told(ctx, outcome_of):
-                bench = await look(ctx, await parts(), video_id, clip_id)
-                wanted = clips.Wanted(clip_id, t_start, t_end, padding_ms, s3_original_path)
-                return await clips.generate(bench, wanted)
+        async with attempt_log(ctx, parts, video_id):
+            with errors_as_outcomes(ctx, outcome_of):
+                stage = await look(ctx, await parts(), video_id, clip_id)
+                order = clips.ClipOrder(clip_id, t_start, t_end, padding_ms, s3_original_path)
+                return await clips.generate(stage, order)
 
     app.task(name=f"{NAME}.{CLIP}", retry=CONTRACT, timeout="2h", contract=CONTRACT)(clip_generate)
     return videos
 
 
 @contextlib.asynccontextmanager
-async def _at_work(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[Bench]:
+async def _at_work(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[StageContext]:
     """Run one attempt of a stage as its video's writer, with log lines for start and end."""
-    async with telling(ctx, parts, video_id), _writing(ctx, parts, video_id) as bench:
-        yield bench
+    async with attempt_log(ctx, parts, video_id), _writing(ctx, parts, video_id) as stage:
+        yield stage
 
 
 @contextlib.asynccontextmanager
-async def _writing(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[Bench]:
+async def _writing(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[StageContext]:
     """Make the attempt the writer of its video. If the last attempt fails, the video becomes `failed`."""
-    bench: Bench | None = None
+    stage: StageContext | None = None
     try:
-        with told(ctx, outcome_of):
-            bench = await begin(ctx, await parts(), video_id)
-            yield bench
+        with errors_as_outcomes(ctx, outcome_of):
+            stage = await begin(ctx, await parts(), video_id)
+            yield stage
     except StaleClaim as error:  # the claim of the video or of the job is lost
         raise Fatal(f"a newer job has this video: {error}", code="superseded") from error
     except (Fatal, Retry) as error:
         is_last = isinstance(error, Fatal) or ctx.attempt >= ctx.job.max_attempts
-        if bench is not None and is_last:
+        if stage is not None and is_last:
             about = {"type": type_of(error.code), "message": str(error), "stage": ctx.job.kind, "job_id": ctx.job_id}
-            await bench.parts.catalog.fail(video_id, bench.writer, encode(about))
+            await stage.parts.catalog.fail(video_id, stage.writer, encode(about))
         raise

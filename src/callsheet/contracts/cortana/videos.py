@@ -35,7 +35,7 @@ from .models import Added, Again, NewVideo, Started, VideoBody, VideoList, video
 UPLOAD = "video_upload"  # document kind: the upload that a video waits for
 router = APIRouter(prefix="/videos", tags=["videos"])
 STORAGE = ("objects_unavailable", "objects_forbidden")
-BEGUN = (VideoStatus.PROCESSING, VideoStatus.READY)
+IN_PIPELINE = (VideoStatus.PROCESSING, VideoStatus.READY)
 
 
 @router.post(
@@ -49,32 +49,32 @@ BEGUN = (VideoStatus.PROCESSING, VideoStatus.READY)
 async def add(request: Request) -> JsonAnswer:
     """Add a video. With `size`, the answer has an upload: send its parts, then complete. `upload_id` starts at once."""
     state, who = state_of(request), await check(request, "jobs:write")
-    asked = await read(request, NewVideo)
-    if asked.team_id is not None and not who.admin and asked.team_id not in who.teams:
-        raise Problem("forbidden", f"this key is not of the team {asked.team_id}")
+    body = await read(request, NewVideo)
+    if body.team_id is not None and not who.admin and body.team_id not in who.teams:
+        raise Problem("forbidden", f"this key is not of the team {body.team_id}")
     video_id = new_id()
-    chosen = json.dumps(asked.options.model_dump(exclude_none=True))
+    options = json.dumps(body.options.model_dump(exclude_none=True))
     video = Video(
         video_id,
         who.requester_id,
-        asked.team_id,
-        asked.title or asked.name,
+        body.team_id,
+        body.title or body.name,
         VideoStatus.UPLOADING,
         paths.original(video_id),
-        size_bytes=asked.size,
-        options=chosen,
+        size_bytes=body.size,
+        options=options,
     )
-    if asked.size is not None:
-        new = NewUpload(name=paths.MASTER, size=asked.size, content_type=asked.content_type)
+    if body.size is not None:
+        new = NewUpload(name=paths.MASTER, size=body.size, content_type=body.content_type)
         upload = await upload_records.open_upload(state, who, new, video.s3_original_path)
         await catalog_of(state).add_video(video)
         await state.engine.store.put_document(Document(UPLOAD, video_id, json.dumps(upload.upload_id), 0))
-        shown = await upload_records.upload_body(objects_of(state), upload)
-        return JsonAnswer({"video": video_body(await video_of(state, video_id, who)), "upload": shown}, 201)
-    kept = await upload_records.complete_upload(request, str(asked.upload_id))
-    await upload_records.charge(state, who.requester_id, kept.size, VIDEOS)
-    await catalog_of(state).add_video(video._replace(size_bytes=kept.size))
-    await objects_of(state).copy(kept.key, video.s3_original_path)
+        upload_body = await upload_records.upload_body(objects_of(state), upload)
+        return JsonAnswer({"video": video_body(await video_of(state, video_id, who)), "upload": upload_body}, 201)
+    upload_record = await upload_records.complete_upload(request, str(body.upload_id))
+    await upload_records.charge(state, who.requester_id, upload_record.size, VIDEOS)
+    await catalog_of(state).add_video(video._replace(size_bytes=upload_record.size))
+    await objects_of(state).copy(upload_record.key, video.s3_original_path)
     job_id = await begin(state, video)
     return JsonAnswer({"video": video_body(await video_of(state, video_id, who)), "job_id": job_id}, 201)
 
@@ -99,20 +99,20 @@ async def complete(request: Request, video_id: VideoId) -> JsonAnswer:
     state, who = state_of(request), await check(request, "jobs:write")
     video = await video_of(state, video_id, who)
     check_change(video, who)
-    found = await state.engine.store.documents(UPLOAD, video_id)
-    if video.status is VideoStatus.UPLOADING and found:
-        await upload_records.complete_upload(request, json.loads(found[0].body))
+    documents = await state.engine.store.documents(UPLOAD, video_id)
+    if video.status is VideoStatus.UPLOADING and documents:
+        await upload_records.complete_upload(request, json.loads(documents[0].body))
         await state.engine.store.delete_document(UPLOAD, video_id)
-    if video.status in BEGUN and (known := await _first_job(state, video)) is not None:
-        return JsonAnswer({"video_id": video_id, "job_id": known.job_id, "status": CORTANA.word_of(known)}, 202)
+    if video.status in IN_PIPELINE and (job := await _first_job(state, video)) is not None:
+        return JsonAnswer({"video_id": video_id, "job_id": job.job_id, "status": CORTANA.word_of(job)}, 202)
     return JsonAnswer({"video_id": video_id, "job_id": await begin(state, video), "status": "queued"}, 202)
 
 
 async def _first_job(state: ServerState, video: Video) -> Job | None:
     """Return the first job of the video's pipeline, None if the job was pruned."""
-    known = json.loads(video.jobs).get(PIPELINE[0])
+    job_id = json.loads(video.jobs).get(PIPELINE[0])
     try:
-        return await state.engine.get(known) if known else None
+        return await state.engine.get(job_id) if job_id else None
     except JobNotFound:
         return None
 
@@ -134,9 +134,9 @@ async def list_videos(  # noqa: PLR0913 - what can be asked
 ) -> JsonAnswer:
     """List videos of the key's owner and teams, newest first."""
     page = VideoPage(limit, before, VideoStatus(status) if status else None, text)
-    found = await catalog_of(state_of(request)).videos(page, reader_of(who))
-    more = found[-1].video_id if len(found) == limit else None
-    return JsonAnswer({"videos": [video_body(video) for video in found], "next": more})
+    videos = await catalog_of(state_of(request)).videos(page, reader_of(who))
+    more = videos[-1].video_id if len(videos) == limit else None
+    return JsonAnswer({"videos": [video_body(video) for video in videos], "next": more})
 
 
 @router.get(
@@ -161,13 +161,13 @@ async def get(request: Request, video_id: VideoId, who: MayRead) -> JsonAnswer:
 async def again(request: Request, video_id: VideoId) -> JsonAnswer:
     """Run the pipeline again from a stage: `ocr` reuses the sampled frames, `segment_index` reuses the detections."""
     state, who = state_of(request), await check(request, "jobs:write")
-    asked = await read(request, Again)
+    body = await read(request, Again)
     video = await video_of(state, video_id, who)
     check_change(video, who)
-    payload = await _payload(state, video, asked.stage)
-    found = await state.batcher.enqueue(stage_job(asked.stage, video_id, video.owner_id, payload))
+    payload = await _payload(state, video, body.stage)
+    enqueue_result = await state.batcher.enqueue(stage_job(body.stage, video_id, video.owner_id, payload))
     await catalog_of(state).queue(video_id)
-    return JsonAnswer({"video_id": video_id, "job_id": found.job_id, "status": "queued"}, 202)
+    return JsonAnswer({"video_id": video_id, "job_id": enqueue_result.job_id, "status": "queued"}, 202)
 
 
 async def _payload(state: ServerState, video: Video, stage: str) -> dict[str, object]:

@@ -67,12 +67,12 @@ async def frame_at(request: Request, video_id: VideoId, at: At, who: MayRead) ->
     video = await video_of(state, video_id, who)
     objects = objects_of(state)
     try:
-        listed = json.loads(await objects.get(paths.manifest(video.video_id), max_bytes=64 * 1024 * 1024))
+        manifest = json.loads(await objects.get(paths.manifest(video.video_id), max_bytes=64 * 1024 * 1024))
     except ObjectNotFound:
         raise Problem("object_not_found", "no frames were taken of this video yet") from None
-    kept = sorted((frame["since_ms"], frame["timestamp_ms"]) for frame in listed["frames"])
-    place = max(0, bisect.bisect_right(kept, (at, 1 << 62)) - 1)
-    return await object_response(request, objects, paths.frame(video.video_id, kept[place][1]))
+    frames = sorted((frame["since_ms"], frame["timestamp_ms"]) for frame in manifest["frames"])
+    place = max(0, bisect.bisect_right(frames, (at, 1 << 62)) - 1)
+    return await object_response(request, objects, paths.frame(video.video_id, frames[place][1]))
 
 
 @router.get(
@@ -85,8 +85,8 @@ async def segments(request: Request, video_id: VideoId, who: MayRead) -> JsonAns
     """List the video's texts by time."""
     state = state_of(request)
     await video_of(state, video_id, who)
-    found = await catalog_of(state).segments_of(video_id, reader_of(who))
-    return JsonAnswer({"video_id": video_id, "segments": [segment_body(segment) for segment in found]})
+    rows = await catalog_of(state).segments_of(video_id, reader_of(who))
+    return JsonAnswer({"video_id": video_id, "segments": [segment_body(segment) for segment in rows]})
 
 
 @router.get(
@@ -99,8 +99,8 @@ async def entities(request: Request, video_id: VideoId, who: MayRead) -> JsonAns
     """List mentions, hashtags, URLs, emoji and numbers by time."""
     state = state_of(request)
     await video_of(state, video_id, who)
-    found = await catalog_of(state).entities_of(video_id, reader_of(who))
-    return JsonAnswer({"video_id": video_id, "entities": [entity._asdict() for entity in found]})
+    rows = await catalog_of(state).entities_of(video_id, reader_of(who))
+    return JsonAnswer({"video_id": video_id, "entities": [entity._asdict() for entity in rows]})
 
 
 @router.get(
@@ -118,9 +118,9 @@ async def text(
     """Export the texts as WebVTT, SRT, CSV or JSON."""
     state = state_of(request)
     await video_of(state, video_id, who)
-    found = await catalog_of(state).segments_of(video_id, reader_of(who))
+    rows = await catalog_of(state).segments_of(video_id, reader_of(who))
     name = {"content-disposition": f'attachment; filename="{video_id}.{format}"'}
-    return StreamingResponse(WRITERS[format](map(as_range, found)), headers=name, media_type=MEDIA_TYPES[format])
+    return StreamingResponse(WRITERS[format](map(as_range, rows)), headers=name, media_type=MEDIA_TYPES[format])
 
 
 def as_range(segment: Segment) -> Range:

@@ -42,31 +42,31 @@ class Access:
 
     def __init__(self, vault: Callable[[], Vault], refresher: Callable[[], Refresher], job: Job, url: str) -> None:
         self._vault, self._refresher, self._job, self._url = vault, refresher, job, url
-        self._opened: Opened | None = None
+        self._credentials: Opened | None = None
         self._lock = asyncio.Lock()
 
-    async def held(self, part: str) -> HeldCredentials:
+    async def keys_for(self, part: str) -> HeldCredentials:
         """Return the keys for `source` or `output`; refused keys are refreshed while transfers run."""
-        opened = await self._current()
-        version = opened.credential_version
+        credentials = await self._current()
+        version = credentials.credential_version
 
         async def newer(_: Credentials) -> Credentials:
             nonlocal version
-            found = await self._newer_than(version)
-            version = found.credential_version
-            return _keys(found, part)
+            newer_credentials = await self._newer_than(version)
+            version = newer_credentials.credential_version
+            return _keys(newer_credentials, part)
 
-        return HeldCredentials(_keys(opened, part), newer, on_any_refusal=True)
+        return HeldCredentials(_keys(credentials, part), newer, on_any_refusal=True)
 
     async def with_url(self, work: Callable[[str], Awaitable[T]]) -> T:
         """Call `work` with the source's signed URL; after a refusal, refresh the URL and call `work` once more."""
-        opened = await self._current()
+        credentials = await self._current()
         try:
-            return await work(_url(opened))
+            return await work(_url(credentials))
         except Refused as error:
             if not error.stale:
                 raise
-        newer = await self._newer_than(opened.credential_version)
+        newer = await self._newer_than(credentials.credential_version)
         try:
             return await work(_url(newer))
         except Refused as error:
@@ -76,36 +76,36 @@ class Access:
 
     async def _current(self) -> Opened:
         async with self._lock:
-            if self._opened is None:
-                self._opened = await self._vault().open(self._job)
-            return self._opened
+            if self._credentials is None:
+                self._credentials = await self._vault().open(self._job)
+            return self._credentials
 
-    async def _newer_than(self, refused: int) -> Opened:
+    async def _newer_than(self, version: int) -> Opened:
         async with self._lock:
-            if self._opened is None or self._opened.credential_version <= refused:
-                self._opened = await self._refresher().refresh(self._job, self._url, refused)
-            return self._opened
+            if self._credentials is None or self._credentials.credential_version <= version:
+                self._credentials = await self._refresher().refresh(self._job, self._url, version)
+            return self._credentials
 
 
 @contextlib.asynccontextmanager
 async def s3_objects(
-    place: Place, storage: Storage, held: HeldCredentials, rules: Rules, *, resolve: Resolve | None = None
+    place: Place, storage: Storage, keys_for: HeldCredentials, rules: Rules, *, resolve: Resolve | None = None
 ) -> AsyncIterator[Objects]:
     """Open the bucket of a place; raises InvalidTarget and BlockedTarget for a forbidden endpoint."""
     bucket = Bucket(place.host, storage.endpoint, storage.region)
     if not storage.endpoint:
-        async with S3Objects(bucket, held) as objects:
+        async with S3Objects(bucket, keys_for) as objects:
             with answers_by_contract():
                 yield objects
         return
     own = SystemResolver(1) if resolve is None else None
     gate = GuardedProxy(target_of(storage.endpoint, rules, "storage"), rules, resolve or own)  # type: ignore[arg-type] # one is there
     try:
-        async with gate, S3Objects(bucket, held, proxy_url=gate.url) as objects:
+        async with gate, S3Objects(bucket, keys_for, proxy_url=gate.url) as objects:
             with answers_by_contract():
                 yield objects
     except ObjectsError as error:
-        raise gate.blocked or error from None
+        raise gate.blocked_target or error from None
     finally:
         if own is not None:
             own.close()
@@ -136,9 +136,9 @@ def sender(endpoints: Endpoints, outlet: GuardedClient) -> Send:
     async def send(request: RefreshRequest) -> int:
         job = request.job_id.replace("-", "")
         event_id = f"ref_{job}_{request.credential_version}_{request.refresh_count}"
-        told = request._asdict()
-        del told["refresh_url"]
-        body = encode({"event_id": event_id, "type": ASKS, **told}).encode()
+        message = request._asdict()
+        del message["refresh_url"]
+        body = encode({"event_id": event_id, "type": ASKS, **message}).encode()
         try:
             own = await endpoints.own(request.requester_id)
             keys = [key_of(text) for text in await endpoints.open(own, time.time_ns() // 1_000_000)]
@@ -155,14 +155,16 @@ def sender(endpoints: Endpoints, outlet: GuardedClient) -> Send:
     return send
 
 
-def _keys(opened: Opened, part: str) -> Credentials:
-    found: Any = opened.secret.reveal_json().get(part)
-    if found is None:
-        raise CredentialRejected(f"version {opened.credential_version} of the credentials has no keys for the {part}")
-    ends = found.get("expires_at")
+def _keys(credentials: Opened, part: str) -> Credentials:
+    keys: Any = credentials.secret.reveal_json().get(part)
+    if keys is None:
+        raise CredentialRejected(
+            f"version {credentials.credential_version} of the credentials has no keys for the {part}"
+        )
+    ends = keys.get("expires_at")
     expires_at_ms = round(datetime.fromisoformat(ends).timestamp() * 1000) if ends else None
-    return Credentials(found["access_key_id"], found["secret_access_key"], found["session_token"], expires_at_ms)
+    return Credentials(keys["access_key_id"], keys["secret_access_key"], keys["session_token"], expires_at_ms)
 
 
-def _url(opened: Opened) -> str:
-    return str(opened.secret.reveal_json()["source_url"])
+def _url(credentials: Opened) -> str:
+    return str(credentials.secret.reveal_json()["source_url"])

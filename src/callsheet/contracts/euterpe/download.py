@@ -23,7 +23,7 @@ from callsheet.net.guard import Resolve, Rules, SystemResolver, Target, addresse
 from callsheet.objects.errors import ObjectTooLarge
 from callsheet.vault.refresh import Meaning, meaning_of
 
-from .pace import paced
+from .pace import minimum_pace
 
 OK, PARTIAL = 200, 206
 TRIES = 5  # in a row without a single byte
@@ -77,14 +77,14 @@ class Guarded(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         """Connect to the first checked address that answers; raises BlockedTarget."""
         target = Target("", tls=False, host=host, port=port, path="/", authority=host)
-        found = await addresses_of(target, self._rules, self._resolve)
-        failed: Exception = httpcore2.ConnectError("no address")
-        for address in found:
+        addresses = await addresses_of(target, self._rules, self._resolve)
+        failure: Exception = httpcore2.ConnectError("no address")
+        for address in addresses:
             try:
                 return await self._inner.connect_tcp(address, port, timeout, local_address, socket_options)
             except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
-                failed = error
-        raise failed
+                failure = error
+        raise failure
 
     async def connect_unix_socket(self, path: str, *_: Any, **__: Any) -> httpcore2.AsyncNetworkStream:
         """Refuse: sources never use Unix sockets."""
@@ -119,15 +119,15 @@ class Downloads:
             slow = CutOff("the source's server sends too slowly")
             async with (
                 httpcore2.AsyncConnectionPool(ssl_context=self._tls, network_backend=backend) as pool,
-                paced(slow) as part.count,
+                minimum_pace(slow) as part.count,
             ):
                 await self._follow(pool, url, host, part)
-            return Taken(part.done, part.sha256.hexdigest())
+            return Taken(part.received_bytes, part.sha256.hexdigest())
 
     async def _follow(self, pool: httpcore2.AsyncConnectionPool, url: str, host: bytes, part: _Part) -> None:
         tries = 0
         while tries < TRIES:
-            before = part.done
+            before = part.received_bytes
             headers = [(b"host", host), *part.headers()]
             try:
                 async with pool.stream("GET", url, headers=headers, extensions={"timeout": TIMES}) as answer:
@@ -138,7 +138,7 @@ class Downloads:
             except Exception as error:
                 if part.disk_failed or not is_from_driver(error, "httpcore2"):
                     raise
-            tries = 1 if part.done > before else tries + 1
+            tries = 1 if part.received_bytes > before else tries + 1
             await asyncio.sleep(pause_after(tries, PAUSE_S, LONGEST_PAUSE_S))
         raise CutOff("the source's server cannot be reached, or breaks off again and again")
 
@@ -151,7 +151,7 @@ class _Part:
     ) -> None:
         self._file, self._max_bytes, self._room, self._progress = file, max_bytes, room, progress
         self.sha256 = hashlib.sha256()
-        self.done = 0
+        self.received_bytes = 0
         self.total: int | None = None
         self.version = b""
         self.disk_failed = False
@@ -160,24 +160,24 @@ class _Part:
     def headers(self) -> list[tuple[bytes, bytes]]:
         """Return headers that request the remaining bytes of the same version."""
         plain = [(b"user-agent", b"callsheet"), (b"accept-encoding", b"identity")]
-        if not self.done or not self.version:
+        if not self.received_bytes or not self.version:
             return plain
-        return [*plain, (b"range", b"bytes=%d-" % self.done), (b"if-range", self.version)]
+        return [*plain, (b"range", b"bytes=%d-" % self.received_bytes), (b"if-range", self.version)]
 
     def begin(self, total: int | None, version: bytes, at: int) -> None:
         """Start an answer at byte `at`; another offset restarts the file. Raises ObjectTooLarge or `room`'s error."""
-        if at != self.done:
+        if at != self.received_bytes:
             self._file.seek(0)
             self._file.truncate()
-            self.sha256, self.done = hashlib.sha256(), 0
+            self.sha256, self.received_bytes = hashlib.sha256(), 0
         self.total, self.version = total, version
         self._check(total or 0)
         if total is not None:
-            self._room(total - self.done)
+            self._room(total - self.received_bytes)
 
     def add(self, piece: bytes) -> None:
         """Append a piece to the file; raises ObjectTooLarge."""
-        self._check(self.done + len(piece))
+        self._check(self.received_bytes + len(piece))
         rest = memoryview(piece)
         try:
             while rest:
@@ -186,8 +186,8 @@ class _Part:
             self.disk_failed = True
             raise
         self.sha256.update(piece)
-        self.done += len(piece)
-        self._progress(self.done, self.total or 0)
+        self.received_bytes += len(piece)
+        self._progress(self.received_bytes, self.total or 0)
 
     def _check(self, size_bytes: int) -> None:
         if size_bytes > self._max_bytes:
@@ -202,16 +202,16 @@ async def _take(answer: httpcore2.Response, part: _Part) -> bool:
     length = headers.get(b"content-length", b"").decode("latin-1")
     at, total = 0, int(length) if length.isdigit() else None
     if answer.status == PARTIAL:
-        found = _RANGE(headers.get(b"content-range", b"").decode("latin-1"))
-        if found is None or int(found[1]) != part.done:
+        match = _RANGE(headers.get(b"content-range", b"").decode("latin-1"))
+        if match is None or int(match[1]) != part.received_bytes:
             raise Refused(answer.status)
-        at, total = int(found[1]), int(found[2]) if found[2].isdigit() else None
+        at, total = int(match[1]), int(match[2]) if match[2].isdigit() else None
     version = headers.get(b"etag", b"")
     part.begin(total, version if not version.startswith(b"W/") else b"", at)
     async for piece in answer.aiter_stream():
         await asyncio.to_thread(part.add, piece)
         part.count(len(piece))
-    return part.total is None or part.done >= part.total
+    return part.total is None or part.received_bytes >= part.total
 
 
 async def _refusal(answer: httpcore2.Response) -> Refused:
@@ -230,5 +230,5 @@ async def _refusal(answer: httpcore2.Response) -> Refused:
 
 def free_bytes(folder: Path) -> int:
     """Return the free bytes on a folder's disk."""
-    found = os.statvfs(folder)
-    return found.f_bavail * found.f_frsize
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize

@@ -13,7 +13,7 @@ from callsheet.objects.errors import ObjectsUnavailable, ObjectTooLarge
 
 from .access import s3_objects
 from .download import free_bytes
-from .pace import paced
+from .pace import minimum_pace
 from .places import OWN, URL, Place
 
 if TYPE_CHECKING:
@@ -35,21 +35,21 @@ class Source(NamedTuple):
     sha256: str
 
 
-async def fetched(ctx: Context, parts: Parts, access: Access, place: Place, storage: Storage) -> Source:
+async def fetch(ctx: Context, parts: Parts, access: Access, place: Place, storage: Storage) -> Source:
     """Download the source to disk; raises ObjectsError, Refused, VaultError, DiskFull and similar errors."""
     path = ctx.workspace / "source"
     telling = _telling(ctx)
     if place.kind == URL:
-        taken = await access.with_url(
+        source = await access.with_url(
             lambda url: parts.downloads.take(url, path, parts.max_source_bytes, lambda n: check_room(path, n), telling)
         )
-        return Source(path, taken.size_bytes, taken.sha256)
+        return Source(path, source.size_bytes, source.sha256)
     if place.kind == OWN:
         return await _from_objects(ctx.objects, place.path, path, parts.max_source_bytes, telling)
     slow = ObjectsUnavailable("the source's storage sends too slowly")
     async with (
-        s3_objects(place, storage, await access.held("source"), parts.rules) as objects,
-        paced(slow) as count,
+        s3_objects(place, storage, await access.keys_for("source"), parts.rules) as objects,
+        minimum_pace(slow) as count,
     ):
         return await _from_objects(objects, place.path, path, parts.max_source_bytes, _counting(count, telling))
 
@@ -61,8 +61,8 @@ async def _from_objects(
     if info.size_bytes > max_bytes:
         raise ObjectTooLarge(f"the source has {info.size_bytes} bytes, and {max_bytes} are allowed")
     await asyncio.to_thread(check_room, path, info.size_bytes)
-    found = await objects.get_file(key, path, max_bytes=max_bytes, progress=progress)
-    return Source(path, found.info.size_bytes, found.sha256)
+    download = await objects.get_file(key, path, max_bytes=max_bytes, progress=progress)
+    return Source(path, download.info.size_bytes, download.sha256)
 
 
 def check_room(path: Path, size_bytes: int) -> None:
@@ -76,11 +76,11 @@ def _counting(count: Callable[[int], None], telling: Callable[[int, int], None])
     """Return a callback that reports progress and counts new bytes; bytes before its first call do not count."""
     before: int | None = None
 
-    def tell(done: int, total: int) -> None:
+    def tell(received: int, total: int) -> None:
         nonlocal before
-        count(max(0, done - before) if before is not None else 0)
-        before = done
-        telling(done, total)
+        count(max(0, received - before) if before is not None else 0)
+        before = received
+        telling(received, total)
 
     return tell
 
@@ -88,9 +88,9 @@ def _counting(count: Callable[[int], None], telling: Callable[[int, int], None])
 def _telling(ctx: Context) -> Callable[[int, int], None]:
     last = 0.0
 
-    def tell(done: int, total: int) -> None:
+    def tell(received: int, total: int) -> None:
         nonlocal last
-        percent = SHARE * done / total if total else 0.0
+        percent = SHARE * received / total if total else 0.0
         if percent - last >= 1.0 and not ctx.cancelled:
             last = percent
             _ = ctx.progress(percent)

@@ -37,8 +37,8 @@ class JobIds:
         return bool(IS_UUID(job_id)) and hmac.compare_digest(mark, self._mark(head, requester_id))
 
     def _mark(self, head: str, requester_id: str) -> str:
-        told = f"{head}:{requester_id}".encode("utf-8", "surrogatepass")
-        return hmac.new(self._secret, told, hashlib.sha256).hexdigest()[:MARK_DIGITS]
+        text = f"{head}:{requester_id}".encode("utf-8", "surrogatepass")
+        return hmac.new(self._secret, text, hashlib.sha256).hexdigest()[:MARK_DIGITS]
 
 
 async def ids_of(store: Store, sealer: Sealer | None = None) -> JobIds:

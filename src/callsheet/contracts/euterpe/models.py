@@ -79,7 +79,7 @@ class Keys(BaseModel):
     session_token: Annotated[SecretStr, Field(max_length=8_192)] = SecretStr("")
     expires_at: AwareDatetime | None = None
 
-    def revealed(self) -> dict[str, Any]:
+    def plain_keys(self) -> dict[str, Any]:
         """Return the keys in plain text, for the vault."""
         return {
             "access_key_id": self.access_key_id,
@@ -105,7 +105,7 @@ class Credentials(BaseModel):
                 raise ValueError(f"credentials.{name}: the {name} is not in an S3, so it takes no keys")
 
 
-def _placed(field: str, read: Callable[[], Place]) -> Place:
+def _checked_place(field: str, read: Callable[[], Place]) -> Place:
     """Return a location of a request; a ValueError names its field."""
     try:
         return read()
@@ -135,9 +135,9 @@ class TranscodeRequest(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        source = _placed("source", lambda: self.source_place)
-        output = _placed("output", lambda: self.output_place)
-        names = [wanted.key for wanted in self.outputs]
+        source = _checked_place("source", lambda: self.source_place)
+        output = _checked_place("output", lambda: self.output_place)
+        names = [one.key for one in self.outputs]
         if len(set(names)) < len(names):
             raise ValueError("outputs: two of them have the same key")
         for name, place, storage in (
@@ -256,7 +256,7 @@ class TranscodeStatus(BaseModel):
 
 def sealed_parts(keys: Credentials, url: str | None) -> dict[str, Any]:
     """Return keys and signed URL in the vault's form; empty without keys and URL."""
-    found: dict[str, Any] = {
-        name: part.revealed() for name, part in (("source", keys.source), ("output", keys.output)) if part is not None
+    parts: dict[str, Any] = {
+        name: part.plain_keys() for name, part in (("source", keys.source), ("output", keys.output)) if part is not None
     }
-    return found if url is None else {**found, "source_url": url}
+    return parts if url is None else {**parts, "source_url": url}

@@ -17,7 +17,7 @@ FILE_S = 1.0  # per file, in addition to its bytes
 
 
 @contextlib.asynccontextmanager
-async def paced(error: CallsheetError, grace_s: float | None = None) -> AsyncIterator[Callable[[int], None]]:
+async def minimum_pace(error: CallsheetError, grace_s: float | None = None) -> AsyncIterator[Callable[[int], None]]:
     """Yield a function that counts transferred bytes; raises `error` if the transfer is too slow."""
     clock = asyncio.get_running_loop().time
     until = clock() + (GRACE_S if grace_s is None else grace_s)

@@ -123,10 +123,10 @@ def _host(text: str) -> str:
         host = None
     if not host or len(text) > MAX_URL:
         raise ValueError(f"a source's URL names a host and has at most {MAX_URL} characters")
-    return f"{parts.scheme}://{_bracketed(host) if '[' in parts.netloc else host}"
+    return f"{parts.scheme}://{_brackets(host) if '[' in parts.netloc else host}"
 
 
-def _bracketed(host: str) -> str:
+def _brackets(host: str) -> str:
     """Return an IPv6 address in URL brackets, in its shortest spelling; raises ValueError."""
     try:
         return f"[{ipaddress.IPv6Address(host)}]"
@@ -142,9 +142,9 @@ def without_signature(text: str) -> str:
     query = parse_qsl(parts.query, keep_blank_values=True)
     is_signed = any(SIGNS(name) for name, _ in query)  # without a signature, `expires` is a name like any other
     is_azure = any(name == "sig" for name, _ in query)
-    kept = [
+    members = [
         (name, value)
         for name, value in query
         if not (is_signed and SIGNATURE(name)) and not (is_azure and name in AZURE)
     ]
-    return parts._replace(query=urlencode(kept), fragment="").geturl()
+    return parts._replace(query=urlencode(members), fragment="").geturl()

@@ -78,38 +78,38 @@ JOB_IDS: PerServer[JobIds | None] = PerServer(lambda _: None)
 async def create(request: Request) -> Response:
     """Create a job; the answer is sent once the job and its encrypted credentials are stored durably."""
     state, who = state_of(request), await check(request, "jobs:write")
-    asked = await read(request, TranscodeRequest)
-    await _check_own(state, asked, who)
-    await _check_urls(state, asked, who.requester_id)
+    body = await read(request, TranscodeRequest)
+    await _check_own(state, body, who)
+    await _check_urls(state, body, who.requester_id)
     job_id = (await _ids(state)).new(who.requester_id)
-    output = asked.output_place
+    output = body.output_place
     target = (
-        Place(OWN, "", outputs_of(who.requester_id)).below((output if asked.output else output.below(job_id)).path)
+        Place(OWN, "", outputs_of(who.requester_id)).below((output if body.output else output.below(job_id)).path)
         if output.kind == OWN
         else output
     )
     new = NewJob(
         job_id,
         NAME,
-        encode(asked.payload(target)),
+        encode(body.payload(target)),
         QUEUE,
-        asked.priority,
+        body.priority,
         requester_id=who.requester_id,
         contract=EUTERPE.name,
-        max_attempts=asked.max_attempts,
+        max_attempts=body.max_attempts,
         correlation_id=request.scope["callsheet.request_id"],
     )
     answer = json.dumps({"job_id": job_id, "status": "queued", "status_url": _status_url(job_id)})
     if (key := idempotency.key_of(request)) is not None:
-        new = new._replace(idempotency=Idempotency(key, _same(request, asked), answer))
-    if sealed := asked.sealed_parts:
-        secret = Secret(json.dumps(sealed))
+        new = new._replace(idempotency=Idempotency(key, _same(request, body), answer))
+    if secrets := body.sealed_parts:
+        secret = Secret(json.dumps(secrets))
         new = new._replace(credentials=await _vault(state).seal(secret, job_id, who.requester_id))
-    found = await state.batcher.enqueue(new)
-    headers = {"Location": _status_url(found.job_id)}
-    if not found.created:
+    enqueue_result = await state.batcher.enqueue(new)
+    headers = {"Location": _status_url(enqueue_result.job_id)}
+    if not enqueue_result.created:
         headers["Idempotency-Replayed"] = "true"
-    return Response(found.response or answer, 202, headers, media_type="application/json")
+    return Response(enqueue_result.response or answer, 202, headers, media_type="application/json")
 
 
 @router.get(
@@ -122,7 +122,7 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
     """Read the job's status in the contract's words, with its outputs or its error."""
     state = state_of(request)
     job = await _job(state, job_id, who)
-    (kept,) = await state.engine.store.credentials([job.job_id])
+    (credentials,) = await state.engine.store.credentials([job.job_id])
     return JsonAnswer(
         {
             "job_id": job.job_id,
@@ -132,7 +132,7 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
             "attempt_count": job.attempt_count,
             "max_attempts": job.max_attempts,
             "refresh_count": job.refresh_count,
-            "credential_version": kept.envelope.credential_version if kept is not None else 0,
+            "credential_version": credentials.envelope.credential_version if credentials is not None else 0,
             "created_at": job.created_at,
             "updated_at": job.updated_at,
             "started_at": job.started_at,
@@ -164,17 +164,17 @@ async def status(request: Request, who: Reader, job_id: Annotated[str, Query(max
 async def replace_credentials(request: Request, job_id: JobId, who: Writer) -> Response:
     """Replace a job's credentials at once, even while the job runs; the credential version rises by one."""
     state = state_of(request)
-    asked = await read(request, CredentialsRequest)
+    body = await read(request, CredentialsRequest)
     job = await _job(state, job_id, who)
     payload = decode(job.payload)
     try:
-        parts = asked.parts(source_of(payload["source"]), target_of(payload["output"]))
+        parts = body.parts(source_of(payload["source"]), target_of(payload["output"]))
     except ValueError as error:
         raise _at_fault(*str(error).removeprefix("credentials.").split(": ", 1)) from None
-    if asked.source_url is not None:
-        _check_place(state, "source_url", asked.source_url.get_secret_value(), "source")
+    if body.source_url is not None:
+        _check_place(state, "source_url", body.source_url.get_secret_value(), "source")
     version = await _vault(state).replace(
-        job.job_id, job.requester_id, Secret(json.dumps(parts)), expected_version=asked.expected_version
+        job.job_id, job.requester_id, Secret(json.dumps(parts)), expected_version=body.expected_version
     )
     return JsonAnswer({"job_id": job.job_id, "credential_version": version})
 
@@ -200,8 +200,8 @@ async def _outputs(state: ServerState, job: Job) -> list[dict[str, Any]]:
     if job.status is not Status.SUCCEEDED or not job.result:
         return []
     result = decode(job.result)
-    listed = result.get("outputs") if isinstance(result, dict) else None
-    outputs = [output for output in listed if isinstance(output, dict)] if isinstance(listed, list) else []
+    value = result.get("outputs") if isinstance(result, dict) else None
+    outputs = [output for output in value if isinstance(output, dict)] if isinstance(value, list) else []
     return [{**output, "url": await _url(state, job, str(output.get("location")))} for output in outputs]
 
 
@@ -217,22 +217,22 @@ async def _url(state: ServerState, job: Job, location: str) -> str | None:
     return (await objects.sign_get(place.path, SIGNED_S)).url
 
 
-async def _check_own(state: ServerState, asked: TranscodeRequest, who: Principal) -> None:
+async def _check_own(state: ServerState, body: TranscodeRequest, who: Principal) -> None:
     """Raise Problem unless the source belongs to the tenant; another tenant's object is reported as missing."""
-    place = asked.source_place
+    place = body.source_place
     if place.kind == OWN and not await objects_owned_by(state, who.requester_id).may_read(place.path):
         raise _at_fault("source", "no such object of yours; use the `key` that an upload answers with")
 
 
-async def _check_urls(state: ServerState, asked: TranscodeRequest, requester_id: str) -> None:
+async def _check_urls(state: ServerState, body: TranscodeRequest, requester_id: str) -> None:
     """Raise Problem for a forbidden URL, or if the tenant has no secret for signing callbacks."""
-    storages = {"source_storage.endpoint": asked.source_storage, "output_storage.endpoint": asked.output_storage}
+    storages = {"source_storage.endpoint": body.source_storage, "output_storage.endpoint": body.output_storage}
     for field, storage in storages.items():
         if storage is not None and storage.endpoint:
             _check_place(state, field, storage.endpoint, "storage")
-    if asked.source_place.kind == URL:
-        _check_place(state, "source", asked.source.get_secret_value(), "source")
-    callbacks = {"refresh_url": asked.refresh_url, "status_webhook_url": asked.status_webhook_url}
+    if body.source_place.kind == URL:
+        _check_place(state, "source", body.source.get_secret_value(), "source")
+    callbacks = {"refresh_url": body.refresh_url, "status_webhook_url": body.status_webhook_url}
     if urls := {field: url for field, url in callbacks.items() if url}:
         endpoints = _endpoints(state)
         for field, url in urls.items():
@@ -240,8 +240,8 @@ async def _check_urls(state: ServerState, asked: TranscodeRequest, requester_id:
         try:
             await endpoints.own(requester_id)
         except EndpointNotFound:
-            told = "make the secret that signs your callbacks first: POST /v1/webhooks/secret"
-            raise Problem("webhook_secret_missing", told) from None
+            message = "make the secret that signs your callbacks first: POST /v1/webhooks/secret"
+            raise Problem("webhook_secret_missing", message) from None
 
 
 def _check_place(state: ServerState, field: str, url: str, what: str) -> None:
@@ -268,10 +268,10 @@ def _at_fault(field: str, what: str, code: str = "validation_failed") -> Problem
     return Problem(code, f"{field}: {what}", errors=[{"where": field, "what": what}])
 
 
-def _same(request: Request, asked: TranscodeRequest) -> str:
+def _same(request: Request, new_job: TranscodeRequest) -> str:
     """Return the request's hash for idempotency, without credentials and URL signatures, which differ each time."""
-    body = asked.model_dump(mode="json", exclude={"credentials", "source"})
-    return idempotency.request_hash(request, {**body, "source": without_signature(asked.source.get_secret_value())})
+    body = new_job.model_dump(mode="json", exclude={"credentials", "source"})
+    return idempotency.request_hash(request, {**body, "source": without_signature(new_job.source.get_secret_value())})
 
 
 def _vault(state: ServerState) -> Vault:

@@ -28,13 +28,13 @@ from callsheet.worker.outages import outage_of
 from callsheet.worker.signals import Fatal, Retry
 from callsheet.worker.words import words_of
 
-from ..attempts import telling, told  # noqa: TID252 - what contracts share
+from ..attempts import errors_as_outcomes, progress_within  # noqa: TID252 - what contracts share
 from .access import Access
 from .download import Downloads, Refused
-from .fetch import fetched
+from .fetch import fetch
 from .models import Output, Storage
 from .places import Place, source_of, target_of
-from .upload import uploaded
+from .upload import upload
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.transcode")
 NAME, QUEUE = "transcode", "transcode"
 MAX_SOURCE_BYTES = 100 * 1024**3
-FETCHED, PROCESSED = 20.0, 90.0  # percent
-RETRIED = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
+FETCH_PERCENT, PROCESS_PERCENT = 20.0, 90.0  # percent
+RETRIED_STATUSES = frozenset({408, 423, 425, 429, 500, 502, 503, 504})
 SLOW_DOWN = frozenset({"SlowDown", "TooManyRequests", "RequestLimitExceeded"})
 # errors that another worker, or a later attempt, may avoid
 AGAIN = (RefreshFailed, NoKeyring, UnknownKek, StoreError, FfmpegMissing, UnknownObjects)
@@ -98,33 +98,33 @@ def add_task(app: TakesTasks, parts: Callable[[], Awaitable[Parts]]) -> None:
         status_webhook_url: str = "",  # noqa: ARG001 - the kernel reads it at every move
         metadata: dict[str, str] | None = None,  # noqa: ARG001 - likewise
     ) -> dict[str, Any]:
-        asked = Asked(source, output, outputs, source_storage or Storage(), output_storage or Storage())
-        with told(ctx, outcome_of):
-            return await _transcode(ctx, await parts(), asked, refresh_url)
+        order = Asked(source, output, outputs, source_storage or Storage(), output_storage or Storage())
+        with errors_as_outcomes(ctx, outcome_of):
+            return await _transcode(ctx, await parts(), order, refresh_url)
 
     app.task(name=NAME, queue=QUEUE, retry="euterpe", timeout="24h", contract=EUTERPE.name)(transcode)
 
 
-async def _transcode(ctx: Context, parts: Parts, asked: Asked, refresh_url: str) -> dict[str, Any]:
+async def _transcode(ctx: Context, parts: Parts, order: Asked, refresh_url: str) -> dict[str, Any]:
     access = Access(parts.vault, parts.refresher, ctx.job, refresh_url)
     await ctx.stage("fetching")
-    taken = await fetched(ctx, parts, access, _place(source_of, asked.source), asked.source_storage)
-    _ = ctx.progress(FETCHED)
+    source_file = await fetch(ctx, parts, access, _place(source_of, order.source), order.source_storage)
+    _ = ctx.progress(FETCH_PERCENT)
     await ctx.stage("processing")
     how = Ffmpeg.default(start=ctx.children.start, is_stopped=lambda: ctx.cancelled)
-    media = await probe(taken.path, start=ctx.children.start, caps=Caps(size_bytes=parts.max_source_bytes))
+    media = await probe(source_file.path, start=ctx.children.start, caps=Caps(size_bytes=parts.max_source_bytes))
     folder = ctx.workspace / "outputs"
     folder.mkdir(mode=0o700)
-    made = []
-    for number, wanted in enumerate(asked.outputs):
-        made.append(await make(media, wanted.spec, folder, how, _telling(ctx, number, len(asked.outputs))))
-    taken.path.unlink()
-    _ = ctx.progress(PROCESSED)
+    files = []
+    for number, wish in enumerate(order.outputs):
+        files.append(await make(media, wish.spec, folder, how, _telling(ctx, number, len(order.outputs))))
+    source_file.path.unlink()
+    _ = ctx.progress(PROCESS_PERCENT)
     await ctx.stage("uploading")
-    outputs = await uploaded(ctx, parts, access, _place(target_of, asked.output), asked.output_storage, made)
-    named = [{**out, "format": wanted.format} for out, wanted in zip(outputs, asked.outputs, strict=True)]
-    source = {"bytes": taken.size_bytes, "sha256": taken.sha256, "duration_s": media.duration_s}
-    return {"outputs": named, "source": source}
+    outputs = await upload(ctx, parts, access, _place(target_of, order.output), order.output_storage, files)
+    result = [{**out, "format": wish.format} for out, wish in zip(outputs, order.outputs, strict=True)]
+    source = {"bytes": source_file.size_bytes, "sha256": source_file.sha256, "duration_s": media.duration_s}
+    return {"outputs": result, "source": source}
 
 
 def _place(read: Callable[[str], Place], text: str) -> Place:
@@ -137,8 +137,8 @@ def _place(read: Callable[[str], Place], text: str) -> Place:
 
 def _telling(ctx: Context, number: int, count: int) -> Callable[[Progress], None]:
     """Return a progress callback for one of several outputs."""
-    share = (PROCESSED - FETCHED) / count
-    return telling(ctx, FETCHED + share * number, FETCHED + share * (number + 1))
+    share = (PROCESS_PERCENT - FETCH_PERCENT) / count
+    return progress_within(ctx, FETCH_PERCENT + share * number, FETCH_PERCENT + share * (number + 1))
 
 
 def outcome_of(error: Exception, attempt: int) -> Fatal | Retry | Outage:
@@ -154,8 +154,8 @@ def outcome_of(error: Exception, attempt: int) -> Fatal | Retry | Outage:
         case ObjectsError():
             return _of_storage(error)
         case Refused():
-            code = str(error.status) if error.status in RETRIED else error.code
-            return Retry(str(error), code=code) if error.status in RETRIED else Fatal(str(error), code=code)
+            code = str(error.status) if error.status in RETRIED_STATUSES else error.code
+            return Retry(str(error), code=code) if error.status in RETRIED_STATUSES else Fatal(str(error), code=code)
         case CallsheetError():
             return Fatal(words_of(error), code=error.code)
     log.error("a transcoding attempt broke", exc_info=error)

@@ -16,7 +16,7 @@ from callsheet.media.hls import INDEX, MIME
 from callsheet.objects.errors import ObjectsError, ObjectsUnavailable
 
 from .access import s3_objects
-from .pace import paced, time_for
+from .pace import minimum_pace, time_for
 from .places import OWN, Place
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("callsheet.transcode")
 ATTEMPTS = ".attempts"
-SENT = 97.0  # percent of the job
+SENT_PERCENT = 97.0  # percent of the job
 
 
 class File(NamedTuple):
@@ -41,40 +41,42 @@ class File(NamedTuple):
     mime: str
 
 
-async def uploaded(  # noqa: PLR0913, PLR0917 - a stage of the task, split off for its length
-    ctx: Context, parts: Parts, access: Access, place: Place, storage: Storage, made: Sequence[Output]
+async def upload(  # noqa: PLR0913, PLR0917 - a stage of the task, split off for its length
+    ctx: Context, parts: Parts, access: Access, place: Place, storage: Storage, outputs: Sequence[Output]
 ) -> list[dict[str, Any]]:
     """Upload the outputs and return them as the job's result lists them."""
-    files = [file for output in made for file in files_of(output)]
+    files = [file for output in outputs for file in files_of(output)]
     if place.kind == OWN:
         await _send(ctx, ctx.objects, place, files)
     else:
         time_s = time_for(sum(file.path.stat().st_size for file in files), len(files))
         slow = ObjectsUnavailable("the storage of the outputs takes them too slowly")
         async with (
-            s3_objects(place, storage, await access.held("output"), parts.rules) as objects,
-            paced(slow, time_s),
+            s3_objects(place, storage, await access.keys_for("output"), parts.rules) as objects,
+            minimum_pace(slow, time_s),
         ):
             await _send(ctx, objects, place, files)
-    return [_named(output, place) for output in made]
+    return [_key_of(output, place) for output in outputs]
 
 
 async def _send(ctx: Context, objects: Objects, place: Place, files: Sequence[File]) -> None:
-    own = [staged(place, ctx, ctx.job.claim_version, file) for file in files]
+    own = [staging_key(place, ctx, ctx.job.claim_version, file) for file in files]
     try:
         for number, (key, file) in enumerate(zip(own, files, strict=True), 1):
             await objects.put_file(key, file.path, content_type=file.mime)
-            _ = ctx.progress(90 + (SENT - 90) * number / len(files))
-        await ctx.progress(SENT)  # committed: the claim is still ours
+            _ = ctx.progress(90 + (SENT_PERCENT - 90) * number / len(files))
+        await ctx.progress(SENT_PERCENT)  # committed: the claim is still ours
         for key, file in zip(own, files, strict=True):
             await objects.copy(key, place.below(file.name).path)
     finally:
-        earlier = [staged(place, ctx, version, file) for version in range(1, ctx.job.claim_version) for file in files]
+        earlier = [
+            staging_key(place, ctx, version, file) for version in range(1, ctx.job.claim_version) for file in files
+        ]
         with contextlib.suppress(ObjectsError):
             await objects.delete(*own, *earlier)
 
 
-def staged(place: Place, ctx: Context, claim_version: int, file: File) -> str:
+def staging_key(place: Place, ctx: Context, claim_version: int, file: File) -> str:
     """Return the temporary key of a file in this attempt."""
     return place.below(f"{ATTEMPTS}/{ctx.job_id}/{claim_version}/{file.name}").path
 
@@ -90,7 +92,7 @@ def files_of(output: Output) -> Iterator[File]:
         yield File(path, f"{output.key}/{name}", MIME[path.suffix])
 
 
-def _named(output: Output, place: Place) -> dict[str, Any]:
+def _key_of(output: Output, place: Place) -> dict[str, Any]:
     name = output.key if output.path.is_file() else f"{output.key}/{INDEX}"
     return {
         "key": output.key,

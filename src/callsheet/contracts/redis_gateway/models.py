@@ -194,13 +194,13 @@ def job_body(job: Job) -> dict[str, Any]:
     return {
         "job_id": job.job_id,
         "task": job.kind,
-        "payload": _parsed(job.payload),
+        "payload": _decode(job.payload),
         "status": REDIS_GATEWAY.words[job.status],
         "created_ts": job.created_at,
         "updated_ts": job.updated_at,
         "ttl_s": job.ttl_s,
-        "result": _parsed(job.result),
-        "error": _parsed(job.error),
+        "result": _decode(job.result),
+        "error": _decode(job.error),
         "progress": job.progress,
         "step": job.stage,
         "attempts": job.attempt_count,
@@ -216,7 +216,7 @@ def job_body(job: Job) -> dict[str, Any]:
     }
 
 
-def listed(job: Job, *, brief: bool) -> dict[str, Any]:
+def list_entry(job: Job, *, brief: bool) -> dict[str, Any]:
     """Return a job as an entry of a job list; `brief` leaves out payload and result."""
     return {**job_body(job._replace(payload="", result=None)), "partial": True} if brief else job_body(job)
 
@@ -228,6 +228,6 @@ def snapshot(job: Job, most: int = 64 * 1024) -> dict[str, Any]:
     return {**job_body(job._replace(payload="", result=None)), "partial": True}
 
 
-def _parsed(text: str | None) -> Any:
+def _decode(text: str | None) -> Any:
     """Return a field's JSON value; text that is not JSON (from a foreign worker) becomes `_raw`."""
     return parse_json(text) if text else None

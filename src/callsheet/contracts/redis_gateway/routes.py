@@ -32,7 +32,7 @@ from .models import (
     Receipt,
     Word,
     job_body,
-    listed,
+    list_entry,
     receipt,
 )
 
@@ -78,32 +78,32 @@ direct = APIRouter(tags=["jobs"], route_class=RawRoute)
 async def create_job(request: Request) -> Response:
     """Create a job; the answer is sent once the job is stored durably. Follow the job's events at `links.events`."""
     state, who = state_of(request), await check(request, "jobs:write")
-    asked = await read(request, await _model_of(request))
-    ttl_s = asked.ttl_s or state.job_ttl_s
+    body = await read(request, await _model_of(request))
+    ttl_s = body.ttl_s or state.job_ttl_s
     new = NewJob(
         new_id(),
-        asked.task,
-        encode(asked.payload),
-        asked.queue or QUEUE,
+        body.task,
+        encode(body.payload),
+        body.queue or QUEUE,
         requester_id=who.requester_id,
-        contract=CONTRACT if isinstance(asked, CreateJobRequest) else asked.contract,
-        max_attempts=asked.max_attempts,
+        contract=CONTRACT if isinstance(body, CreateJobRequest) else body.contract,
+        max_attempts=body.max_attempts,
         ttl_s=ttl_s,
         correlation_id=request.scope["callsheet.request_id"],
     )
-    answer = receipt(new.job_id, asked.task, ttl_s)
+    answer = receipt(new.job_id, body.task, ttl_s)
     if (key := idempotency.key_of(request)) is not None:
-        options = {name for name in ("queue", "max_attempts") if getattr(asked, name) is None}
-        same = idempotency.request_hash(request, asked.model_dump(exclude=options))  # as before these options existed
+        options = {name for name in ("queue", "max_attempts") if getattr(body, name) is None}
+        same = idempotency.request_hash(request, body.model_dump(exclude=options))  # as before these options existed
         new = new._replace(idempotency=Idempotency(key, same, answer, max(ttl_s, Idempotency("", "").ttl_s)))
-    found = await state.batcher.enqueue(new)
-    headers = {"Location": f"/v1/jobs/{found.job_id}"}
-    if not found.created:
+    enqueue_result = await state.batcher.enqueue(new)
+    headers = {"Location": f"/v1/jobs/{enqueue_result.job_id}"}
+    if not enqueue_result.created:
         headers["Idempotency-Replayed"] = "true"
-        if found.response is None:  # the key of another gateway, which stores no answer
-            job = await state.engine.get(found.job_id, requester_id=who.requester_id)
+        if enqueue_result.response is None:  # the key of another gateway, which stores no answer
+            job = await state.engine.get(enqueue_result.job_id, requester_id=who.requester_id)
             answer = receipt(job.job_id, job.kind, job.ttl_s or ttl_s)
-    return Response(found.response or answer, 202, headers, media_type="application/json")
+    return Response(enqueue_result.response or answer, 202, headers, media_type="application/json")
 
 
 async def _model_of(request: Request) -> type[CreateJobRequest | CreateWorkerJobRequest]:
@@ -118,8 +118,8 @@ async def _model_of(request: Request) -> type[CreateJobRequest | CreateWorkerJob
     if not isinstance(fields, dict) or "contract" not in fields:
         return CreateJobRequest
     if fields["contract"] != "control_plane":
-        told = "contract: jobs of control_plane are made here; leave it out for the gateway's own tasks"
-        raise problems.Problem("validation_failed", told)
+        message = "contract: jobs of control_plane are made here; leave it out for the gateway's own tasks"
+        raise problems.Problem("validation_failed", message)
     return CreateWorkerJobRequest
 
 
@@ -162,7 +162,7 @@ async def list_jobs(  # noqa: PLR0913, PLR0917 - each is a filter
     mine = requester if who.sees is None else who.sees
     query = JobQuery(mine, statuses, task, queue, contract, created_from, created_to, limit, cursor, text, LOOK)
     page = await _page(state_of(request).engine, query)
-    return JsonAnswer({"jobs": [listed(job, brief=brief) for job in page.jobs], "next": page.cursor})
+    return JsonAnswer({"jobs": [list_entry(job, brief=brief) for job in page.jobs], "next": page.cursor})
 
 
 async def _page(engine: Engine, query: JobQuery) -> JobPage:

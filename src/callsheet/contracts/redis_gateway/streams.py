@@ -94,7 +94,7 @@ async def job_events(
     state = state_of(request)
     who = await who_follows(request, ticket, job_id)
     job = await state.engine.get(job_id, requester_id=who.sees)
-    if _wants_json(request, asked=after is not None):
+    if _wants_json(request, is_requested=after is not None):
         return await _page(state, job, after or "")
     seq = await known_seq(state, job, seen) if seen else 0
     if seq is not None and job.status.terminal and seq >= job.event_seq:
@@ -108,7 +108,7 @@ async def job_events(
     watcher = state.engine.follow({job.job_id: seq})
     if job.status.terminal and seq >= job.event_seq:
         watcher.end()  # after a reset, an ended job has only its snapshot
-    return _opened(state, who, first, watcher)
+    return _open(state, who, first, watcher)
 
 
 @router.post(
@@ -162,20 +162,20 @@ async def many_events(
     ids = list(dict.fromkeys(part for part in jobs.split(",") if part))
     if not ids or len(ids) > state.limits.watched_jobs:
         raise Problem("validation_failed", f"jobs: name 1 to {state.limits.watched_jobs} ids, or *")
-    found = [await state.engine.get(job_id, requester_id=who.sees) for job_id in ids]
-    cursor = _Cursor(found)
+    selected_jobs = [await state.engine.get(job_id, requester_id=who.sees) for job_id in ids]
+    cursor = _Cursor(selected_jobs)
     seen = request.headers.get("last-event-id") or last_event_id
-    known = cursor.resumed(seen)
+    is_known = cursor.resume(seen)
     if tail and not seen:
         cursor.to_present()
     watcher = state.engine.follow({job_id: seq for job_id, seq in cursor.seqs.items() if not cursor.over(job_id)})
     if not watcher.seqs:
         watcher.end()
-        if seen and known:
+        if seen and is_known:
             return Response(status_code=204)
-    present = {"jobs": [snapshot(job, SMALL) for job in found]}
-    first = frame("hello", present) if known else frame("reset", present, cursor.text)
-    return _opened(state, who, first, watcher, cursor)
+    present = {"jobs": [snapshot(job, SMALL) for job in selected_jobs]}
+    first = frame("hello", present) if is_known else frame("reset", present, cursor.text)
+    return _open(state, who, first, watcher, cursor)
 
 
 class _Cursor:
@@ -183,7 +183,7 @@ class _Cursor:
 
     def __init__(self, jobs: list[Job]) -> None:
         self.seqs = {job.job_id: 0 for job in jobs}
-        self._ended = {job.job_id: job.event_seq for job in jobs if job.status.terminal}
+        self._last_seqs = {job.job_id: job.event_seq for job in jobs if job.status.terminal}
         self._latest = {job.job_id: job.event_seq for job in jobs}
 
     @property
@@ -191,7 +191,7 @@ class _Cursor:
         """Return the cursor as an event id."""
         return "m." + ".".join(map(str, self.seqs.values()))
 
-    def resumed(self, text: str | None) -> bool:
+    def resume(self, text: str | None) -> bool:
         """Resume from an event id; a foreign id moves the cursor to the newest events and returns False."""
         if not text:
             return True
@@ -211,7 +211,7 @@ class _Cursor:
 
     def over(self, job_id: str) -> bool:
         """Return True if the job has ended and the cursor has reached its last event."""
-        return self.seqs[job_id] >= self._ended.get(job_id, self.seqs[job_id] + 1)
+        return self.seqs[job_id] >= self._last_seqs.get(job_id, self.seqs[job_id] + 1)
 
     def __call__(self, event: Event) -> str:
         """Advance the cursor to this event; returns the new event id."""
@@ -228,7 +228,7 @@ async def _all_jobs(state: ServerState, who: Principal) -> EventStream:
     seen |= {job.job_id for job in page.jobs}
     watcher = state.engine.follow({job.job_id: job.event_seq for job in page.jobs}, open_ended=True)
     first = frame("hello", {"jobs": [snapshot(job, SMALL) for job in page.jobs]})
-    answer = _opened(state, who, first, watcher, lambda event: event_id(event.ms, event.seq))
+    answer = _open(state, who, first, watcher, lambda event: event_id(event.ms, event.seq))
     answer.beside = _look_for_more(state, new, watcher, seen)
     return answer
 
@@ -249,7 +249,7 @@ async def _look_for_more(state: ServerState, new: JobQuery, watcher: Watcher, se
                 new = new._replace(created_from=page.jobs[0].created_at - LATE_MS)
 
 
-def _opened(state: ServerState, who: Principal, first: bytes, watcher: Watcher, ident: object = None) -> EventStream:
+def _open(state: ServerState, who: Principal, first: bytes, watcher: Watcher, ident: object = None) -> EventStream:
     """Return the event stream; if the server refuses the stream, close the watcher."""
     try:
         return EventStream(state, who, first, watcher, ident)  # type: ignore[arg-type]
@@ -258,9 +258,9 @@ def _opened(state: ServerState, who: Principal, first: bytes, watcher: Watcher, 
         raise
 
 
-def _wants_json(request: Request, *, asked: bool) -> bool:
+def _wants_json(request: Request, *, is_requested: bool) -> bool:
     accept = request.headers.get("accept", "")
-    return "text/event-stream" not in accept and (asked or "application/json" in accept)
+    return "text/event-stream" not in accept and (is_requested or "application/json" in accept)
 
 
 async def _page(state: ServerState, job: Job, after: str) -> Response:
@@ -269,7 +269,7 @@ async def _page(state: ServerState, job: Job, after: str) -> Response:
     events = await state.engine.store.events({job.job_id: seq}, PAGE)
     last = events[-1] if events else None
     latest = event_id(last.ms, last.seq) if last else after or event_id(job.event_ms, job.event_seq)
-    ended = job.status.terminal and (last.seq if last else seq) >= job.event_seq
-    rest = f'"last_event_id":{json_text(latest)},"ended":{json_text(ended)}'
+    is_end = job.status.terminal and (last.seq if last else seq) >= job.event_seq
+    rest = f'"last_event_id":{json_text(latest)},"ended":{json_text(is_end)}'
     body = f'{{"events":[{",".join(map(body_of, events))}],{rest}}}'
     return Response(body, media_type="application/json")

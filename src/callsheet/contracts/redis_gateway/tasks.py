@@ -64,17 +64,17 @@ def _refuse(_: object) -> None:
 
 
 # A foreign producer's payload that cannot be parsed is kept by the store as {"_raw": text}: each task refuses it.
-Unparsed = Annotated[None, BeforeValidator(_refuse)]
+Rejected = Annotated[None, BeforeValidator(_refuse)]
 
 
 def add_tasks(app: TakesTasks, tools: Tools | None = None) -> None:
     """Declare the six tasks on an app; `tools` are the functions available to `tool`."""
-    shared = {"queue": "default", "retry": RETRY, "max_attempts": ATTEMPTS, "contract": REDIS_GATEWAY.name}
+    options = {"queue": "default", "retry": RETRY, "max_attempts": ATTEMPTS, "contract": REDIS_GATEWAY.name}
     for name, (work, system) in LANGUAGE.items():
-        app.task(name=name, timeout="30m", **shared)(_language_task(work, system))
-    app.task(name="embed", timeout="30m", **shared)(embed)
-    app.task(name="rag", timeout="1h", **shared)(_rag_task(app))
-    app.task(name="tool", timeout="1h", **shared)(_tool_task(tools or Tools()))
+        app.task(name=name, timeout="30m", **options)(_language_task(work, system))
+    app.task(name="embed", timeout="30m", **options)(embed)
+    app.task(name="rag", timeout="1h", **options)(_rag_task(app))
+    app.task(name="tool", timeout="1h", **options)(_tool_task(tools or Tools()))
 
 
 # chat, plan, code
@@ -92,10 +92,10 @@ def _language_task(work: Work, own_system: str) -> Callable[..., Awaitable[Resul
         system: str | None = None,
         stop: str | list[str] | None = None,
         options: dict[str, JsonValue] | None = None,
-        _raw: Unparsed = None,
+        _raw: Rejected = None,
     ) -> Result:
-        asked = _messages(prompt, messages, "\n\n".join(filter(None, (own_system, system))))
-        question = Question(asked, model, temperature, max_tokens, stop, options or {})
+        conversation = _messages(prompt, messages, "\n\n".join(filter(None, (own_system, system))))
+        question = Question(conversation, model, temperature, max_tokens, stop, options or {})
         with llm_errors_as_outcomes():
             return await work(ctx, question)
 
@@ -105,10 +105,10 @@ def _language_task(work: Work, own_system: str) -> Callable[..., Awaitable[Resul
 def _messages(prompt: str | None, messages: list[dict[str, JsonValue]] | None, system: str) -> list[dict[str, Any]]:
     if (prompt is None) == (messages is None):
         raise InvalidPayload("give either prompt or messages")
-    asked = messages if messages is not None else [{"role": "user", "content": prompt}]
-    if not asked or not all(isinstance(message.get("role"), str) for message in asked):
+    conversation = messages if messages is not None else [{"role": "user", "content": prompt}]
+    if not conversation or not all(isinstance(message.get("role"), str) for message in conversation):
         raise InvalidPayload("messages: there must be one, and each needs a role, such as user")
-    return [{"role": "system", "content": system}, *asked] if system else list(asked)
+    return [{"role": "system", "content": system}, *conversation] if system else list(conversation)
 
 
 @contextlib.contextmanager
@@ -125,7 +125,7 @@ def _restart(ctx: Context, why: str) -> None:
     _ = ctx.emit("restart", attempt=ctx.attempt, reason=why)
 
 
-async def _spoken(ctx: Context, question: Question) -> Answer:
+async def _speak(ctx: Context, question: Question) -> Answer:
     endpoint = chat_endpoint()
     with _streaming(ctx) as tokens:
         return await ask(endpoint, question, tokens)
@@ -133,7 +133,7 @@ async def _spoken(ctx: Context, question: Question) -> Answer:
 
 async def chat(ctx: Context, question: Question) -> Result:
     """Return the model's next answer in a conversation."""
-    return (await _spoken(ctx, question)).json()
+    return (await _speak(ctx, question)).json()
 
 
 async def plan(ctx: Context, question: Question) -> Result:
@@ -150,7 +150,7 @@ async def plan(ctx: Context, question: Question) -> Result:
 
 async def code(ctx: Context, question: Question) -> Result:
     """Return the model's answer and its code blocks."""
-    answer = await _spoken(ctx, question)
+    answer = await _speak(ctx, question)
     return {**answer.json(), "blocks": answers.blocks_in(answer.text)}
 
 
@@ -168,7 +168,7 @@ async def embed(
     input: str | Annotated[list[str], Field(min_length=1, max_length=2048)],
     *,
     model: str | None = None,
-    _raw: Unparsed = None,
+    _raw: Rejected = None,
 ) -> Result:
     """Return one vector per text."""
     with llm_errors_as_outcomes():
@@ -177,7 +177,7 @@ async def embed(
 
 def _tool_task(tools: Tools) -> Callable[..., Awaitable[Result]]:
     async def tool(
-        ctx: Context, name: str, arguments: dict[str, JsonValue] | None = None, *, _raw: Unparsed = None
+        ctx: Context, name: str, arguments: dict[str, JsonValue] | None = None, *, _raw: Rejected = None
     ) -> Result:
         with llm_errors_as_outcomes():
             return {"name": name, "result": await tools.call(name, arguments or {}, ctx.workspace)}
@@ -199,17 +199,19 @@ def _rag_task(app: TakesTasks) -> Callable[..., Awaitable[Result]]:
         question: str | None = None,
         k: Annotated[int, Field(ge=1, le=20)] = 5,
         model: str | None = None,
-        _raw: Unparsed = None,
+        _raw: Rejected = None,
     ) -> Result:
         place = Place(vectors_url(app.database_url), Collection(ctx.job.requester_id, collection))
         with llm_errors_as_outcomes():
             match action:
                 case "ingest":
-                    return await ingest(ctx, place, _given(documents, "documents"))
+                    return await ingest(ctx, place, _required(documents, "documents"))
                 case "ask":
-                    passages = await find(place, _given(question, "question"), k)
-                    asked = Question(rag.conversation(_given(question, "question"), passages), model)
-                    answer = await _spoken(ctx, asked)
+                    passages = await find(place, _required(question, "question"), k)
+                    question_with_passages = Question(
+                        rag.conversation(_required(question, "question"), passages), model
+                    )
+                    answer = await _speak(ctx, question_with_passages)
                     return {**answer.json(), "citations": rag.citations(passages)}
             return await delete(place, document_ids)
 
@@ -223,20 +225,20 @@ class Place(NamedTuple):
     collection: Collection
 
 
-async def ingest(ctx: Context, place: Place, given: Sequence[Document]) -> Result:
+async def ingest(ctx: Context, place: Place, sources: Sequence[Document]) -> Result:
     """Store documents, replacing documents with equal ids. Each embedded batch is a checkpoint for later attempts."""
-    ids = [document["id"] for document in given]
+    ids = [document["id"] for document in sources]
     if len(set(ids)) < len(ids) or not ids:
         raise InvalidPayload("documents: there must be one, and no id twice")
-    sources = [rag.Source.of(document["id"], document.get("title", ""), document["text"]) for document in given]
-    embed, batches, done = embedder(), rag.batches(sources), list[rag.BatchCheckpoint]()
+    parts = [rag.Source.of(document["id"], document.get("title", ""), document["text"]) for document in sources]
+    embed, batches, checkpoints = embedder(), rag.batches(parts), list[rag.BatchCheckpoint]()
     for n, texts in enumerate(batches, 1):
         async with ctx.step(f"embed {n}") as step:
             if not step.done:
                 step.result = rag.checkpoint_of(await embed(texts))
-        done.append(step.result)
+        checkpoints.append(step.result)
         _ = ctx.progress(DONE_PERCENT * n / len(batches), f"{n} of {len(batches)} batches embedded")
-    model, documents = rag.documents(sources, done)
+    model, documents = rag.documents(parts, checkpoints)
     async with open_vectors(place.url) as vectors:
         await vectors.replace(place.collection, model, documents)
     return {"documents": len(ids), "passages": sum(map(len, batches)), "model": model}
@@ -244,12 +246,12 @@ async def ingest(ctx: Context, place: Place, given: Sequence[Document]) -> Resul
 
 async def find(place: Place, question: str, k: int) -> list[Passage]:
     """Return the passages nearest to a question; raises NoPassages."""
-    embedded = await embedder()([question])
+    vector = await embedder()([question])
     async with open_vectors(place.url) as vectors:
-        found = await vectors.nearest(place.collection, embedded.model, unit(embedded.vectors[0]), k)
-    if not found:
+        passages = await vectors.nearest(place.collection, vector.model, unit(vector.vectors[0]), k)
+    if not passages:
         raise NoPassages(f"collection {place.collection.name!r} holds no passages; ingest documents first")
-    return found
+    return passages
 
 
 async def delete(place: Place, document_ids: Sequence[str] | None) -> Result:
@@ -258,7 +260,7 @@ async def delete(place: Place, document_ids: Sequence[str] | None) -> Result:
         return {"deleted": await vectors.delete(place.collection, document_ids)}
 
 
-def _given(value: T | None, name: str) -> T:
+def _required(value: T | None, name: str) -> T:
     if value is None:
         raise InvalidPayload(f"{name}: Field required for this action")
     return value

@@ -240,7 +240,7 @@ class PostgresStore:
         if job is None:
             return []
         ended = [attempt_of(row) for row in await self._db.fetch(Q.attempts, job_id)]
-        open_ = job.started and all(attempt.claim_version != job.claim_version for attempt in ended)
+        open_ = job.has_started and all(attempt.claim_version != job.claim_version for attempt in ended)
         return [*ended, running_attempt(job)] if open_ else ended
 
     async def checkpoints(self, job_id: str) -> dict[str, Json]:

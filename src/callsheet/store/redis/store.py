@@ -323,7 +323,7 @@ class RedisStore:
             rows = await self._client.redis.lrange(self._keys.job(job_id, "attempts"), 0, -1)
         (found,) = await self._client.hashes([self._keys.job(job_id)])
         (job,) = await self.get([job_id])
-        running = [running_attempt(job)] if job is not None and job.started else []
+        running = [running_attempt(job)] if job is not None and job.has_started else []
         if job is not None and job.status is Status.SUCCEEDED and found.get("outcome"):
             begun = running_attempt(job)._replace(started_at=int(found["attempt_started_at"]))
             running = [begun._replace(ended_at=job.ended_at, outcome=Outcome.SUCCEEDED)]

@@ -248,7 +248,7 @@ class SqliteStore:
         """See the protocol."""
         rows = await self._reader.run(lambda db: db.execute(Q.attempts, (job_id,)).fetchall())
         (job,) = await self.get([job_id])
-        running = [running_attempt(job)] if job is not None and job.started else []
+        running = [running_attempt(job)] if job is not None and job.has_started else []
         return [attempt_of(row) for row in rows] + running
 
     async def checkpoints(self, job_id: str) -> dict[str, Json]:

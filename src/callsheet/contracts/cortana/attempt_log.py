@@ -27,7 +27,7 @@ MESSAGE_LIMIT = 2_000
 
 
 @contextlib.asynccontextmanager
-async def telling(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[None]:
+async def attempt_log(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterator[None]:
     """Log the attempt's start and end. Errors of the logging itself never affect the job."""
     kind = ctx.job.kind.rpartition(".")[2]
     about = {"job_id": ctx.job_id, "video_id": video_id, "job_type": kind, "attempt": ctx.attempt}
@@ -41,20 +41,20 @@ async def telling(ctx: Context, parts: FindsParts, video_id: str) -> AsyncIterat
         raise
     finally:
         status = status_after(ctx, failure)
-        ended = time.time()
+        ended_at = time.time()
         why = {} if failure is None or status == "processing" else {"error": _error(failure)}
-        told = {**about, **why, "started_at": _moment(began), "ended_at": _moment(ended)}
-        _write({**about, **why, "took_ms": round((ended - began) * 1000)}, status)
+        entry = {**about, **why, "started_at": _moment(began), "ended_at": _moment(ended_at)}
+        _write({**about, **why, "took_ms": round((ended_at - began) * 1000)}, status)
         if status != "processing":  # while `processing`, another worker holds the job and writes this object
-            await _keep(ctx, parts, {**told, "status": status})
+            await _keep(ctx, parts, {**entry, "status": status})
 
 
 def status_after(ctx: Context, failure: BaseException | None) -> str:
     """Return the contract's status word for the job after this attempt."""
     if ctx.stop_reason is not None:
-        stopped = {"lost": "processing", "shutdown": "queued", "cancel": "failed"}.get(ctx.stop_reason)
-        if stopped is not None:
-            return stopped
+        status = {"lost": "processing", "shutdown": "queued", "cancel": "failed"}.get(ctx.stop_reason)
+        if status is not None:
+            return status
     if failure is None:
         return "done"
     if isinstance(failure, Snooze | Outage):
@@ -69,21 +69,21 @@ def _write(about: dict[str, Any], status: str) -> None:
     log.info("%s", message, extra={"fields": fields})
 
 
-async def _keep(ctx: Context, parts: FindsParts, told: dict[str, Any]) -> None:
+async def _keep(ctx: Context, parts: FindsParts, entry: dict[str, Any]) -> None:
     key = paths.log(ctx.job_id)
     try:
         async with asyncio.timeout(UPLOAD_S):
-            found = await parts()
-            if found.keep_logs:
-                raw = json.dumps(told, ensure_ascii=False).encode()
+            settings = await parts()
+            if settings.keep_logs:
+                raw = json.dumps(entry, ensure_ascii=False).encode()
                 await with_folders(ctx.objects, [key]).put(key, raw, content_type="application/json")
     except Exception as error:  # noqa: BLE001 - a log that cannot be kept is no reason to fail
         log.warning("%s: its log could not be kept: %s", ctx.job_id, error)
 
 
 def _error(failure: BaseException) -> dict[str, str]:
-    named = type_of(failure.code) if isinstance(failure, Fatal | Retry) else type(failure).__name__
-    return {"type": named, "message": redact(str(failure))[:MESSAGE_LIMIT]}
+    kind = type_of(failure.code) if isinstance(failure, Fatal | Retry) else type(failure).__name__
+    return {"type": kind, "message": redact(str(failure))[:MESSAGE_LIMIT]}
 
 
 def _moment(at: float) -> str:
