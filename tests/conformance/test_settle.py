@@ -143,7 +143,7 @@ async def test_one_job_may_move_twice_in_a_batch(driver: StoreDriver) -> None:
     await driver.add()
     job = await driver.claim_one(start=False)
     start = commands.start(job)
-    begun = apply.applied(job, start, driver.now)
+    begun = apply.after_settlement(job, start, driver.now)
     answers = await driver.settle(
         start, commands.progress(begun, 5), commands.succeed(begun), commands.progress(begun, 50)
     )
@@ -366,7 +366,7 @@ async def test_the_stores_agree_with_the_pure_kernel(driver: StoreDriver) -> Non
         driver.later(7)
         settlement = make(job)
         assert await driver.settle(settlement) == [Settled.APPLIED]
-        expected = apply.applied(job, settlement, driver.now)
+        expected = apply.after_settlement(job, settlement, driver.now)
         job = await driver.get(job.job_id)
         assert job == expected
 

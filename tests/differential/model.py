@@ -345,7 +345,9 @@ class Model:
         frames = []
         for job in line[:limit]:
             mine = self._put(
-                apply.claimed(job, worker_id=request.worker_id, now=now, lease_ms=request.lease_ms, start=request.start)
+                apply.after_claim(
+                    job, worker_id=request.worker_id, now=now, lease_ms=request.lease_ms, start=request.start
+                )
             )
             if request.start:
                 self._record(mine, NewEvent("running", mine.stage))
@@ -385,7 +387,7 @@ class Model:
             or (s.expired_only and (job.lease_expires_at or now) >= now)
         ):
             return self._repeated(s)
-        after = apply.applied(job, s, now)
+        after = apply.after_settlement(job, s, now)
         self._check_unique(job, after)
         if s.outcome is not None:
             attempt = apply.begin(job, after.updated_at)

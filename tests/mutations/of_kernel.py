@@ -13,7 +13,7 @@ KERNEL = [
     kernel(
         "legal moves",
         "lifecycle.py",
-        "if not _legal(self, (job.status, job.stage, started), target):",
+        "if not _legal(self, (job.status, job.stage, has_started), target):",
         "if False:",
         "test_moves.py",
     ),
@@ -21,7 +21,7 @@ KERNEL = [
     kernel(
         "start comes first",
         "commands.py",
-        "if started is not None and (job.attempt_started_at is not None) is not started:",
+        "if has_started is not None and (job.attempt_started_at is not None) is not has_started:",
         "if False:",
         "test_moves.py",
     ),
@@ -42,7 +42,7 @@ KERNEL = [
     kernel(
         "a requeue needs its budget",
         "commands.py",
-        "if spent and lifecycle.requeue_needs_budget:",
+        "if is_spent and lifecycle.requeue_needs_budget:",
         "if False:",
         "test_moves.py",
     ),

@@ -20,7 +20,7 @@ LETTER_EUTERPE_STATES = [
         "kernel",
         "euterpe states, a fatal error on the last attempt is a dead letter",
         "kernel/commands.py",
-        "ends_as = Status.DEAD_LETTER if spent else Status.FAILED",
+        "ends_as = Status.DEAD_LETTER if is_spent else Status.FAILED",
         "ends_as = Status.FAILED",
         f"{CALLBACKS}::test_a_fatal_error_on_the_last_attempt_is_a_dead_letter",
     ),

@@ -63,7 +63,7 @@ OBJECTS = [
         "sqlite",
         "names of the system are no steps",
         "worker/steps.py",
-        "if name.startswith(RESERVED):",
+        "if name.startswith(RESERVED_PREFIX):",
         "if not name:",
         f"{RESUME}::test_names_of_the_system_are_no_names_of_steps",
     ),

@@ -192,7 +192,7 @@ SECURITY_QUOTAS = [
         "sqlite",
         "no secret is in the audit log",
         "kernel/audit.py",
-        "return _SECRET.sub(HIDDEN, whole)[:TEXT_LIMIT]",
+        "return _SECRET.sub(MASK, whole)[:TEXT_LIMIT]",
         "return whole[:TEXT_LIMIT]",
         f"{AUDIT}no_secret_gets_into_it",
     ),

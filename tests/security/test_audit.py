@@ -17,7 +17,7 @@ from callsheet.engine.housekeeping import DAY_MS, Chores
 from callsheet.http.audit import MOST_WINDOWS
 from callsheet.http.keys import new_key
 from callsheet.http.problems import Problem
-from callsheet.kernel.audit import ACTIONS, HIDDEN, new_entry, plain
+from callsheet.kernel.audit import ACTIONS, MASK, new_entry, plain
 from callsheet.kernel.errors import InvalidInput, StoreUnavailable
 from callsheet.store.audit import AuditQuery
 from callsheet.store.protocol import ClaimRequest
@@ -219,7 +219,7 @@ async def test_no_secret_gets_into_it(live: Live) -> None:
 def test_what_looks_like_a_secret_is_hidden(text: str) -> None:
     entry = new_entry("key.created", {"name": f"x {text}", text: 1, "list": [text]}, target=text, actor=text)
     assert text not in str(entry)
-    assert HIDDEN in entry.target
+    assert MASK in entry.target
 
 
 def test_plain_words_ids_and_addresses_stay_as_they_are() -> None:

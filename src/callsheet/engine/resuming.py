@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.kernel.contracts import RESUMABLE
 from callsheet.kernel.errors import DuplicateJob, IllegalMove
-from callsheet.kernel.job import RESERVED, RESUMED_FROM, Job, Json, NewJob, Status
+from callsheet.kernel.job import RESERVED_PREFIX, RESUMED_FROM, Job, Json, NewJob, Status
 from callsheet.kernel.new_jobs import IS_UUID
 
 from .quotas import slot_of
@@ -80,7 +80,7 @@ async def _resumed(store: Store, job: Job, text: Json) -> str | None:
 
 
 def _plain(known: dict[str, Json]) -> dict[str, Json]:
-    return {name: data for name, data in known.items() if not name.startswith(RESERVED)}
+    return {name: data for name, data in known.items() if not name.startswith(RESERVED_PREFIX)}
 
 
 def can_be_resumed(job: Job) -> bool:

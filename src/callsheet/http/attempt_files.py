@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.engine.stored import ARTIFACTS, RESERVED, mark_job
 from callsheet.kernel.errors import DocumentConflict
-from callsheet.kernel.job import ADOPTED, Status
+from callsheet.kernel.job import ADOPTED_FILES, Status
 from callsheet.objects import ObjectsError, Upload
 from callsheet.objects.folders import INCOMING, JOBS
 from callsheet.store.protocol import Document
@@ -178,7 +178,7 @@ async def open_records(store: Store) -> list[AttemptFiles]:
 
 async def artifacts_of(store: Store, job_id: str) -> list[dict[str, Any]]:
     """Return the files that a successful job has adopted."""
-    files: list[dict[str, Any]] = json.loads((await store.checkpoints(job_id)).get(ADOPTED, "[]"))
+    files: list[dict[str, Any]] = json.loads((await store.checkpoints(job_id)).get(ADOPTED_FILES, "[]"))
     return files
 
 

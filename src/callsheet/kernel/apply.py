@@ -13,7 +13,7 @@ from .settlement import Settlement
 
 def begin(job: Job, at: int) -> Job:
     """Return the job with its present attempt begun; a job whose attempt has begun is returned unchanged."""
-    if job.started:
+    if job.has_started:
         return job
     return job._replace(
         attempt_count=job.attempt_count + 1,
@@ -22,7 +22,7 @@ def begin(job: Job, at: int) -> Job:
     )
 
 
-def claimed(job: Job, *, worker_id: str, now: int, lease_ms: int, start: bool) -> Job:
+def after_claim(job: Job, *, worker_id: str, now: int, lease_ms: int, start: bool) -> Job:
     """Return the job after a claim: a new claim version and lease, and with `start` a new attempt and its event."""
     at = max(now, job.event_ms)
     job = job._replace(
@@ -39,7 +39,7 @@ def claimed(job: Job, *, worker_id: str, now: int, lease_ms: int, start: bool) -
     return job
 
 
-def applied(job: Job, s: Settlement, now: int) -> Job:
+def after_settlement(job: Job, s: Settlement, now: int) -> Job:
     """Return the job after a settlement whose fence held. Times never run backwards, even when the clock does."""
     at = max(now, job.event_ms)
     was_terminal = job.status.terminal
@@ -66,7 +66,7 @@ def applied(job: Job, s: Settlement, now: int) -> Job:
     if s.status.terminal:
         return job._replace(ended_at=at)
     job = job._replace(worker_id=None, run_at=now + s.delay_ms, held=held_after(job, s.delay_ms))
-    return revived(job, s.fresh_attempts) if was_terminal else job
+    return _requeued_job(job, s.fresh_attempts) if was_terminal else job
 
 
 def lease_after(job: Job, silence_ms: int | None) -> int | None:
@@ -83,7 +83,7 @@ def held_after(job: Job, delay_ms: int) -> HoldReason | None:
     return HoldReason.SLOT if job.concurrency_key is not None else None
 
 
-def revived(job: Job, fresh_attempts: int) -> Job:
+def _requeued_job(job: Job, fresh_attempts: int) -> Job:
     """Return an ended job that is back in the queue, without its end, its cancellation and its lease losses."""
     return job._replace(
         ended_at=None,

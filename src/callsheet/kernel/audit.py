@@ -48,7 +48,7 @@ ACTIONS = {
 }
 OUTCOMES = ("done", "refused")
 TEXTS = ("requester_id", "actor", "target", "outcome", "address", "request_id")
-HIDDEN = "(hidden)"
+MASK = "(hidden)"
 TEXT_LIMIT = 255
 DETAILS_LIMIT = 20
 _SECRET = re.compile(
@@ -87,10 +87,10 @@ def new_entry(action: str, details: Mapping[str, object] | None = None, **fields
         raise InvalidInput(f"an entry of the audit log has no {', '.join(sorted(unknown))}")
     texts = {"outcome": "done", **fields}
     about = [texts.get(name, "") for name in TEXTS]
-    return checked(AuditEntry._make((action, *about, json.dumps(dict(details or {}), default=str), 0, "")))
+    return storable(AuditEntry._make((action, *about, json.dumps(dict(details or {}), default=str), 0, "")))
 
 
-def checked(entry: AuditEntry) -> AuditEntry:
+def storable(entry: AuditEntry) -> AuditEntry:
     """Return the entry in the form that a store may keep: a known action, and no text that looks like a secret."""
     if entry.action not in ACTIONS or entry.outcome not in OUTCOMES:
         raise InvalidInput(f"no action {entry.action!r} with outcome {entry.outcome!r} in the audit log")
@@ -112,4 +112,4 @@ def checked(entry: AuditEntry) -> AuditEntry:
 def plain(text: str) -> str:
     """Return text for people: without control characters, cut to 255 characters, with anything like a key hidden."""
     whole = _CONTROL.sub(" ", text.encode("utf-8", "replace").decode())
-    return _SECRET.sub(HIDDEN, whole)[:TEXT_LIMIT]
+    return _SECRET.sub(MASK, whole)[:TEXT_LIMIT]

@@ -68,7 +68,7 @@ def claim_callback_of(new: NewJob) -> ClaimCallback | None:
     if request is None:
         return None
     lifecycle = lifecycle_of(new.contract)
-    word = lifecycle.word(Status.RUNNING, started=True) or ""
+    word = lifecycle.word(Status.RUNNING, has_started=True) or ""
     rest = request.form.constant_members(new.kind, new.job_id, word, lifecycle.word(Status.QUEUED), request.payload)
     destination = NewOutboxEvent("", request.url, "").destination
     return ClaimCallback(request.url, destination, word, _sequence(lifecycle, 1, Status.RUNNING, ""), _json(rest)[1:])
@@ -81,7 +81,7 @@ def with_callback(job: Job, settlement: Settlement) -> Settlement:
         return settlement
     lifecycle = lifecycle_of(job.contract)
     stage = job.stage if settlement.stage is None else settlement.stage
-    before, after = lifecycle.word_of(job), lifecycle.word(settlement.status, stage, started=True)
+    before, after = lifecycle.word_of(job), lifecycle.word(settlement.status, stage, has_started=True)
     if before == after:
         return settlement
     callbacks = [_callback(job, request, settlement, before)]
@@ -123,7 +123,7 @@ def _callback(
     """Return the callback for a move away from the word `before`. Without `at` the store adds the time of the move."""
     form, lifecycle = request.form, lifecycle_of(job.contract)
     stage = job.stage if settlement.stage is None else settlement.stage
-    after = lifecycle.word(settlement.status, stage, started=True) or ""
+    after = lifecycle.word(settlement.status, stage, has_started=True) or ""
     event_id = f"evt_{job.job_id.replace('-', '')}_{job.claim_version}_{after}"
     body = {
         "event_id": event_id,

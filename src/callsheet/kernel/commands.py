@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from .apply import begin, progress_after
 from .callbacks import with_callback
 from .contracts import lifecycle_of, read_policy
+from .errors import IllegalMove
 from .events import MOVES
 from .job import Json, NewEvent, NewJob, Outcome, Status
 from .lifecycle import MAX_NAME, illegal
@@ -36,7 +37,7 @@ def policy_of(job: Job) -> RetryPolicy:
 
 def start(job: Job) -> Settlement:
     """Begin execution; attempts count from here, not from the claim."""
-    _require(job, "start", Status.RUNNING, started=False)
+    _require(job, "start", Status.RUNNING, has_started=False)
     lifecycle_of(job.contract).check(job, "start", Status.RUNNING)
     return _move(job, Status.RUNNING, NewEvent("running", job.stage), starts=True)
 
@@ -86,12 +87,12 @@ def succeed(
 ) -> Settlement:
     """End the job as succeeded, with the result, the callbacks and the follow-up jobs in one write."""
     _require(job, "succeed", Status.RUNNING)
-    shared = _success(job.contract, job.stage)
-    if shared is None:
+    common = _success(job.contract, job.stage)
+    if common is None:
         lifecycle_of(job.contract).check(job, "succeed", Status.SUCCEEDED)
     if follow_ups:
         check_batch(follow_ups)
-    head, tail, calls_back = shared or ((), (), False)
+    head, tail, calls_back = common or ((), (), False)
     settlement = tuple.__new__(Settlement, (job.job_id, job.claim_version, *head, result, *tail))
     if outbox or follow_ups:
         settlement = settlement._replace(outbox=outbox, follow_ups=follow_ups)
@@ -106,12 +107,12 @@ def _success(contract: str, stage: str) -> tuple[tuple[Any, ...], tuple[Any, ...
     µs instead of 3.
     """
     lifecycle = lifecycle_of(contract)
-    before, after = (lifecycle.word(status, stage, started=True) for status in (Status.RUNNING, Status.SUCCEEDED))
+    before, after = (lifecycle.word(status, stage, has_started=True) for status in (Status.RUNNING, Status.SUCCEEDED))
     if not lifecycle.allows(before, after):
         return None
     event = NewEvent("done", stage)
-    shared = Settlement("", 0, Status.RUNNING, Status.SUCCEEDED, event, progress=100.0, outcome=Outcome.SUCCEEDED)
-    return shared[2:_RESULT], shared[_RESULT + 1 :], bool(lifecycle.callback)
+    common = Settlement("", 0, Status.RUNNING, Status.SUCCEEDED, event, progress=100.0, outcome=Outcome.SUCCEEDED)
+    return common[2:_RESULT], common[_RESULT + 1 :], bool(lifecycle.callback)
 
 
 def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent, ...] = ()) -> Settlement:
@@ -119,8 +120,8 @@ def fail(job: Job, error: JobError, *, rand: float, outbox: tuple[NewOutboxEvent
     _require(job, "fail", Status.RUNNING)
     decision = policy_of(job).decide(error, attempt=job.attempt_count, refreshes=job.refresh_count, rand=rand)
     if decision.verdict is Verdict.FAIL:
-        spent = job.attempt_count >= job.max_attempts and lifecycle_of(job.contract).requeue_needs_budget
-        ends_as = Status.DEAD_LETTER if spent else Status.FAILED
+        is_spent = job.attempt_count >= job.max_attempts and lifecycle_of(job.contract).requeue_needs_budget
+        ends_as = Status.DEAD_LETTER if is_spent else Status.FAILED
         return _fail_for_good(job, "fail", ends_as, error, outbox=outbox)
     return retry(job, error, delay_ms=decision.delay_ms, outbox=outbox)
 
@@ -157,18 +158,18 @@ def dead_letter(job: Job, error: JobError, *, outbox: tuple[NewOutboxEvent, ...]
 
 def release(job: Job, *, delay_ms: int = 0) -> Settlement:
     """Return a claimed job to the queue; a begun attempt is not counted. A cancellation request cancels it instead."""
-    _require(job, "release", Status.RUNNING, started=None)
+    _require(job, "release", Status.RUNNING, has_started=None)
     if job.cancel_requested_at is not None:
         return cancel(job, job.cancel_reason or "")
     lifecycle_of(job.contract).check(job, "release", Status.QUEUED, "")
-    outcome = Outcome.RELEASED if job.started else None
-    event = NewEvent("released", job.stage) if job.started else None
+    outcome = Outcome.RELEASED if job.has_started else None
+    event = NewEvent("released", job.stage) if job.has_started else None
     return _move(
         job,
         Status.QUEUED,
         event,
         outcome=outcome,
-        refund=job.started,
+        refund=job.has_started,
         delay_ms=max(0, delay_ms),
         stage="",
     )
@@ -200,31 +201,31 @@ def wait(job: Job, error: JobError, *, waits_for: str, rand: float, after_ms: in
     )
 
 
-def lose_lease(job: Job, *, rand: float, begun: bool = True) -> Settlement:
+def lose_lease(job: Job, *, rand: float, has_begun: bool = True) -> Settlement:
     """Take a job from a worker that went silent. The loss counts as an attempt; the last attempt is a dead letter.
 
     A job that only waited inside that worker, or never arrived there, has not begun: it returns to the queue at once,
     with its attempts unchanged.
     """
-    _require(job, "lose_lease", Status.RUNNING, started=None)
+    _require(job, "lose_lease", Status.RUNNING, has_started=None)
     worker = name_of(job.worker_id or "")
-    if not begun:
-        lost = JobError(LOST_EARLY, f"worker {worker} went silent before this job had begun there")
+    if not has_begun:
+        early_loss = JobError(LOST_EARLY, f"worker {worker} went silent before this job had begun there")
         back = release(job)._replace(expired_only=True)
-        return back._replace(error=lost.json()) if back.status is Status.QUEUED else back
+        return back._replace(error=early_loss.json()) if back.status is Status.QUEUED else back
     begins = begin(job, job.created_at)
     policy = policy_of(job)
     losses = job.lease_losses + 1
     error = JobError("worker_lost", f"worker {worker} went silent and its lease ran out ({losses})")
     most = job.max_attempts if policy.max_lease_losses is None else policy.max_lease_losses
-    spent = losses >= most or begins.attempt_count >= job.max_attempts
-    if job.cancel_requested_at is not None or spent:
-        ended = (
+    is_spent = losses >= most or begins.attempt_count >= job.max_attempts
+    if job.cancel_requested_at is not None or is_spent:
+        end = (
             cancel(begins, job.cancel_reason or "")
             if job.cancel_requested_at is not None
             else _fail_for_good(begins, "lose_lease", Status.DEAD_LETTER, error)._replace(outcome=Outcome.LEASE_LOST)
         )
-        return ended._replace(lease_lost=True, expired_only=True, starts=not job.started)
+        return end._replace(lease_lost=True, expired_only=True, starts=not job.has_started)
     lifecycle_of(job.contract).check(begins, "lose_lease", Status.QUEUED, "")
     return _move(
         job,
@@ -236,7 +237,7 @@ def lose_lease(job: Job, *, rand: float, begun: bool = True) -> Settlement:
         stage="",
         lease_lost=True,
         expired_only=True,
-        starts=not job.started,
+        starts=not job.has_started,
     )
 
 
@@ -249,7 +250,7 @@ def cancel(job: Job, reason: str = "", *, outbox: tuple[NewOutboxEvent, ...] = (
         job,
         Status.CANCELED,
         NewEvent("canceled", job.stage, _reason(reason)),
-        outcome=Outcome.CANCELED if job.started else None,
+        outcome=Outcome.CANCELED if job.has_started else None,
         cancel_reason=clean(reason),
         outbox=outbox,
     )
@@ -274,19 +275,20 @@ def requeue(job: Job) -> Settlement:
     if not job.status.terminal:
         raise illegal(job, "requeue", f"a move from {job.status}")
     lifecycle.check(job, "requeue", Status.QUEUED, "")
-    spent = job.attempt_count >= job.max_attempts
-    if spent and lifecycle.requeue_needs_budget:
+    is_spent = job.attempt_count >= job.max_attempts
+    if is_spent and lifecycle.requeue_needs_budget:
         raise illegal(job, "requeue", f"a requeue after {job.attempt_count} of {job.max_attempts} attempts")
-    fresh = policy_of(job).max_attempts if spent else 0
+    fresh = policy_of(job).max_attempts if is_spent else 0
     return _move(job, Status.QUEUED, NewEvent("requeued"), stage="", fresh_attempts=fresh)
 
 
-def _require(job: Job, command: str, status: Status, *, started: bool | None = True) -> None:
-    """Raise IllegalMove unless the job has this status and its attempt has begun as `started` says (None: either)."""
+def _require(job: Job, command: str, status: Status, *, has_started: bool | None = True) -> None:
+    """Raise IllegalMove unless the job has this status and its attempt has started or not (None: either)."""
     if job.status is not status:
         raise illegal(job, command, f"a move from {job.status}")
-    if started is not None and (job.attempt_started_at is not None) is not started:
-        raise illegal(job, command, "it before start" if started else "a second start of one claim")
+    if has_started is not None and (job.attempt_started_at is not None) is not has_started:
+        problem = "not started" if has_started else "started already"
+        raise IllegalMove(f"cannot {command} job {job.job_id}: its attempt has {problem}")
 
 
 def _move(

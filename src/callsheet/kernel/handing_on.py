@@ -41,6 +41,6 @@ def hand_on(job: Job, *, patience_ms: int, rand: float) -> Settlement:
 
 
 def _what_to_do(job: Job, passed_ms: int) -> str:
-    offered = f", and no other took it within {passed_ms // 1000} s" if passed_ms else ""
+    wait = f", and no other took it within {passed_ms // 1000} s" if passed_ms else ""
     advice = f"start a worker of the queue {job.queue!r} that has it, then retry the job"
-    return f"no task {job.kind!r} is declared in this worker{offered}; {advice}"
+    return f"no task {job.kind!r} is declared in this worker{wait}; {advice}"

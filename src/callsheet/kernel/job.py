@@ -98,16 +98,16 @@ class Credentials(NamedTuple):
     envelope: Envelope
 
 
-RESERVED = "~"
+RESERVED_PREFIX = "~"
 """Prefix of the system's own checkpoint names: no task, worker or client can write or read these checkpoints."""
 
-RESUMED_FROM = f"{RESERVED}resumed_from"
+RESUMED_FROM = f"{RESERVED_PREFIX}resumed_from"
 """The checkpoint with the id of the job that a new job resumes; it is written together with the new job."""
 
-ADOPTED = f"{RESERVED}artifacts"
+ADOPTED_FILES = f"{RESERVED_PREFIX}artifacts"
 """The checkpoint that lists the files adopted by a job's success; it is written together with the success."""
 
-RUN_AT = f"{RESERVED}run_at"
+RUN_AT = f"{RESERVED_PREFIX}run_at"
 """The checkpoint with a job's requested `run_at`. A job with a relative delay has no such checkpoint."""
 
 
@@ -190,7 +190,7 @@ class Job(NamedTuple):
         return Claim(self.job_id, self.claim_version)
 
     @property
-    def started(self) -> bool:
+    def has_started(self) -> bool:
         """True if execution under the present claim has begun."""
         return self.attempt_started_at is not None
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 OF_TENANT = "@"
 PLAIN = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-~")
-QUOTED = re.compile(rb"%([0-9A-Fa-f]{2})")
+ESCAPES = re.compile(rb"%([0-9A-Fa-f]{2})")
 
 
 class Lane(NamedTuple):
@@ -52,6 +52,6 @@ def _quote(text: str) -> str:
 def _unquote(text: str) -> str:
     if "%" not in text:
         return text
-    return QUOTED.sub(lambda found: bytes([int(found[1], 16)]), text.encode("utf-8", "replace")).decode(
+    return ESCAPES.sub(lambda match: bytes([int(match[1], 16)]), text.encode("utf-8", "replace")).decode(
         "utf-8", "replace"
     )

@@ -86,12 +86,12 @@ class Lifecycle:
     is_shared: bool = False
     expires: bool = False
 
-    def word(self, status: Status, stage: str = "", *, started: bool = False) -> str | None:
+    def word(self, status: Status, stage: str = "", *, has_started: bool = False) -> str | None:
         """Return the contract's word for a status and stage, or None if the contract has no word for them."""
         if status is Status.RUNNING and self.stages and stage:
             return stage if stage in self.stages else None
         if self.running_once_started and not status.terminal:
-            return self.words[Status.RUNNING if started else Status.QUEUED]
+            return self.words[Status.RUNNING if has_started else Status.QUEUED]
         return self.words.get(status)
 
     def allows(self, before: str | None, after: str | None) -> bool:
@@ -108,14 +108,14 @@ class Lifecycle:
 
     def word_of(self, job: Job) -> str | None:
         """Return the contract's word for the job's present state."""
-        return self.word(job.status, job.stage, started=job.started_at is not None)
+        return self.word(job.status, job.stage, has_started=job.started_at is not None)
 
     def check(self, job: Job, command: str, status: Status, stage: str | None = None) -> None:
         """Raise IllegalMove unless the contract allows `command` to move the job to `status`."""
-        started = job.started_at is not None
-        target = (status, job.stage if stage is None else stage, started or command == "start")
-        if not _legal(self, (job.status, job.stage, started), target):
-            before, after = self.word_of(job), self.word(status, target[1], started=target[2])
+        has_started = job.started_at is not None
+        target = (status, job.stage if stage is None else stage, has_started or command == "start")
+        if not _legal(self, (job.status, job.stage, has_started), target):
+            before, after = self.word_of(job), self.word(status, target[1], has_started=target[2])
             raise illegal(job, command, f"{before or job.status} to {after or stage or status}")
 
 
@@ -136,9 +136,10 @@ def words(*names: str | None) -> dict[Status, str]:
 @lru_cache(maxsize=8192)
 def _legal(lifecycle: Lifecycle, before: State, after: State) -> bool:
     """Return whether a contract allows a move; cached, since every settlement asks."""
-    (status, stage, started), (to_status, to_stage, to_started) = before, after
+    (status, stage, has_started), (to_status, to_stage, to_started) = before, after
     return lifecycle.allows(
-        lifecycle.word(status, stage, started=started), lifecycle.word(to_status, to_stage, started=to_started)
+        lifecycle.word(status, stage, has_started=has_started),
+        lifecycle.word(to_status, to_stage, has_started=to_started),
     )
 
 

@@ -104,12 +104,12 @@ def max_attempts_of(new: NewJob) -> int:
 
 def check_batch(batch: Sequence[NewJob], *, payload_limit_bytes: int = PAYLOAD_LIMIT_BYTES) -> None:
     """Check each job of a batch; raises for a repeated id or idempotency key and for circular dependencies."""
-    known: tuple[object, ...] = ()
+    last_shape: tuple[object, ...] = ()
     for new in batch:
         shape = new[1:2] + new[3:]  # all but the id and the payload: mostly the same from job to job
-        if shape != known or not IS_UUID(new[0]):
+        if shape != last_shape or not IS_UUID(new[0]):
             check(new)
-            known = shape
+            last_shape = shape
         check_json(new[2], limit_bytes=payload_limit_bytes)
     _check_apart([new.job_id for new in batch], [(n.requester_id, n.idempotency.key) for n in batch if n.idempotency])
     if not any(new.depends_on for new in batch):

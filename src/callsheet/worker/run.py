@@ -1,7 +1,7 @@
 """One attempt of one job inside this worker: its claim, its writes, and the reason to stop.
 
-The worker's `Flusher` sends a run's writes in order, one at a time. `kernel.apply.applied` tracks the job locally, so
-that no write needs a read.
+The worker's `Flusher` sends a run's writes in order, one at a time. `kernel.apply.after_settlement` tracks the job
+locally, so that no write needs a read.
 """
 
 from __future__ import annotations

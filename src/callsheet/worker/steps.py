@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import InvalidInput
-from callsheet.kernel.job import RESERVED
+from callsheet.kernel.job import RESERVED_PREFIX
 from callsheet.kernel.wire import decode, encode
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ STEP_WAIT_S = 60.0
 
 def checked_name(name: str) -> str:
     """Return the step's name; raises InvalidInput for a reserved prefix."""
-    if name.startswith(RESERVED):
-        raise InvalidInput(f"names of steps do not begin with {RESERVED}; {name[:100]!r} needs another name")
+    if name.startswith(RESERVED_PREFIX):
+        raise InvalidInput(f"names of steps do not begin with {RESERVED_PREFIX}; {name[:100]!r} needs another name")
     return name
 
 

@@ -17,7 +17,7 @@ from pydantic import Field
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import AURA
 from callsheet.kernel.errors import Outage
-from callsheet.kernel.job import ADOPTED
+from callsheet.kernel.job import ADOPTED_FILES
 from callsheet.kernel.retry import Backoff
 from callsheet.kernel.wire import encode
 from callsheet.llm.chat import Question, ask
@@ -140,7 +140,7 @@ async def _upload(ctx: Context, composed: Composed, objects: OwnedObjects | None
         info = await objects.put_file(key, path, content_type=TYPES[name])
         about = {"name": name, "key": key, "bytes": info.info.size_bytes, "content_type": TYPES[name]}
         files.append({**about, "sha256": info.sha256, "etag": info.info.etag})
-    await ctx.write(lambda job: commands.checkpoint(job, ADOPTED, encode(files)))
+    await ctx.write(lambda job: commands.checkpoint(job, ADOPTED_FILES, encode(files)))
     return {**result, "artifacts": [{name: file[name] for name in ("name", "bytes", "content_type")} for file in files]}
 
 

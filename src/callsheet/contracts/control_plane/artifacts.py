@@ -14,7 +14,7 @@ from callsheet.http import object_access
 from callsheet.http.attempt_files import artifacts_of
 from callsheet.http.object_access import objects_owned_by
 from callsheet.http.problems import Problem
-from callsheet.kernel.job import ADOPTED, Status
+from callsheet.kernel.job import ADOPTED_FILES, Status
 from callsheet.kernel.wire import decode, encode
 from callsheet.objects import ObjectChanged, ObjectExists, ObjectInfo, ObjectNotFound, ObjectNotOwned
 from callsheet.objects.folders import INCOMING, REFERENCE, key_of, named_by
@@ -53,7 +53,7 @@ async def adopt(state: ServerState, lease: Lease, artifacts: Sequence[Artifact])
         file = {"name": artifact.name, "key": info.key, "bytes": info.size_bytes, "sha256": artifact.sha256}
         files.append({**file, "content_type": info.content_type, "etag": info.etag})
     await objects.delete(*(source for source in waiting if source.startswith(f"{INCOMING}/")))
-    return ADOPTED, encode(files)
+    return ADOPTED_FILES, encode(files)
 
 
 async def _waiting(objects: Objects, lease: Lease, artifact: Artifact) -> str:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.http.problems import Problem
 from callsheet.kernel import commands
-from callsheet.kernel.job import RESERVED, NewEvent
+from callsheet.kernel.job import RESERVED_PREFIX, NewEvent
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import encode
 
@@ -29,7 +29,7 @@ PAGE = 1_000
 
 
 def _place(claim_version: int) -> str:
-    return f"{RESERVED}log:{claim_version}"
+    return f"{RESERVED_PREFIX}log:{claim_version}"
 
 
 async def stored_bytes(engine: Engine, job_id: str, claim_version: int) -> int:

@@ -17,7 +17,7 @@ from callsheet.kernel.apply import after_settlement
 from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreError
 from callsheet.kernel.events import check_own
 from callsheet.kernel.handing_on import hand_on
-from callsheet.kernel.job import RESERVED, Job, NewEvent, Outcome, Status
+from callsheet.kernel.job import RESERVED_PREFIX, Job, NewEvent, Outcome, Status
 from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import clean, encode
@@ -163,8 +163,8 @@ async def _settlements(state: ServerState, worker: Holder, lease: Lease, move: M
             return (commands.advance(job, _required(move.stage, "stage")),)
         case "checkpoint":
             name = _required(move.name, "name")
-            if name.startswith(RESERVED):
-                raise InvalidInput(f"names of steps do not begin with {RESERVED}")
+            if name.startswith(RESERVED_PREFIX):
+                raise InvalidInput(f"names of steps do not begin with {RESERVED_PREFIX}")
             return (commands.checkpoint(job, name, encode(move.data)),)
         case "event":
             return (commands.note(job, _event(job, move)),)

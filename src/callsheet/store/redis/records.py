@@ -122,7 +122,7 @@ def numbered(job: Job, count: int, last: Sequence[tuple[str, Mapping[str, str]]]
 def claimed_job_of(h: dict[str, Any], request: ClaimRequest, now: int) -> Job:
     """Return the job after a claim, from its hash before the claim.
 
-    Does the same as `callsheet.kernel.apply.claimed` at a third of its cost.
+    Does the same as `callsheet.kernel.apply.after_claim` at a third of its cost.
     """
     get = h.get
     try:
