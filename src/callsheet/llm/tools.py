@@ -27,7 +27,7 @@ from callsheet.kernel.errors import InvalidTask
 from callsheet.sandbox.processes import (
     READ_BYTES,
     Bounds,
-    Ended,
+    Outcome,
     descendants,
     kill,
     output_of,
@@ -184,8 +184,8 @@ async def _watch(process: Process, order: Order) -> None:
     kill(process)  # processes of its group may still hold the pipes
 
 
-def _result(order: Order, ended: Ended[bytes]) -> Any:
-    out, code, stderr_tail = ended
+def _result(order: Order, outcome: Outcome[bytes]) -> Any:
+    out, code, stderr_tail = outcome
     if code == -signal.SIGXCPU:
         raise ToolStopped(f"tool {order.name} used more than {order.limits['cpu_s']} s of CPU time")
     try:

@@ -57,6 +57,6 @@ def is_codec_allowed(kind: str, codec: str) -> bool:
 
 def why_refused(kind: str, codec: str) -> str:
     """Return a message that names the refused codec and the accepted ones."""
-    accepted = [name for name in CODECS[kind] if not name.startswith(("pcm_", "adpcm_"))]
+    codecs = [name for name in CODECS[kind] if not name.startswith(("pcm_", "adpcm_"))]
     more = ", PCM and ADPCM" if kind == "audio" else ""
-    return f"its {kind} is coded as {codec}, which is not taken; send one of {', '.join(accepted)}{more}"
+    return f"its {kind} is coded as {codec}, which is not taken; send one of {', '.join(codecs)}{more}"

@@ -87,30 +87,30 @@ def even(length: float, most: int) -> int:
     return max(SMALLEST, min(round(length / 2) * 2, most // 2 * 2))
 
 
-def fit(shown: tuple[int, int], width: int = 0, height: int = 0, *, upscale: bool = False) -> tuple[int, int]:
+def fit(source_size: tuple[int, int], width: int = 0, height: int = 0, *, upscale: bool = False) -> tuple[int, int]:
     """Return the largest size with the same aspect inside a frame; 0 leaves a side open."""
-    scales = [limit / side for limit, side in ((width, shown[0]), (height, shown[1])) if limit]
+    scales = [limit / side for limit, side in ((width, source_size[0]), (height, source_size[1])) if limit]
     scale = min(scales, default=1.0)
     if not upscale:
         scale = min(scale, 1.0)
-    return _scaled(shown, scale)
+    return _scale_size(source_size, scale)
 
 
-def ladder(shown: tuple[int, int], rungs: tuple[int, ...] = RUNGS) -> tuple[Rendition, ...]:
+def ladder(source_size: tuple[int, int], rungs: tuple[int, ...] = RUNGS) -> tuple[Rendition, ...]:
     """Return sizes from large to small, named by the shorter side. A source below all rungs keeps its own size."""
-    shorter = min(shown)
+    shorter = min(source_size)
     heights = [rung for rung in sorted(rungs, reverse=True) if rung <= shorter] or [even(shorter, shorter)]
-    return tuple(_rendition(shown, rung) for rung in heights)
+    return tuple(_rendition(source_size, rung) for rung in heights)
 
 
-def _rendition(shown: tuple[int, int], rung: int) -> Rendition:
-    width, height = _scaled(shown, rung / min(shown))
+def _rendition(source_size: tuple[int, int], rung: int) -> Rendition:
+    width, height = _scale_size(source_size, rung / min(source_size))
     above = min((rate for rate in RATES if rate >= rung), default=max(RATES))
     return Rendition(f"{rung}p", width, height, max(200, round(RATES[above] * (min(rung, above) / above) ** 1.5)))
 
 
-def _scaled(shown: tuple[int, int], scale: float) -> tuple[int, int]:
-    width, height = (even(side * scale, max(side, round(side * scale))) for side in shown)
+def _scale_size(size: tuple[int, int], scale: float) -> tuple[int, int]:
+    width, height = (even(side * scale, max(side, round(side * scale))) for side in size)
     return width, height
 
 

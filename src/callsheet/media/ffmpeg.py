@@ -156,14 +156,14 @@ class Ffmpeg(NamedTuple):
         )
         began = time.monotonic()
         process = await program.start(self.start, stdin=DEVNULL)
-        ended = await run_child(process, watch.reader.read(output_of(process)), bounds, watch.until_end(process))
+        outcome = await run_child(process, watch.reader.read(output_of(process)), bounds, watch.until_end(process))
         raise_if_stopped(self.is_stopped)
-        if ended.code != 0:
-            raise watch.reason() or error_of(ended.code, ended.stderr_tail)
+        if outcome.code != 0:
+            raise watch.reason() or error_of(outcome.code, outcome.stderr_tail)
         if not watch.reader.has_ended:
             raise FfmpegFailed("ffmpeg left without saying that it had finished")
         watch.look_at_size(await asyncio.to_thread(folder_state, folder))  # it may have ended between two checks
-        return Ran(time.monotonic() - began, watch.reader.out_time_s, ended.stderr_tail)
+        return Ran(time.monotonic() - began, watch.reader.out_time_s, outcome.stderr_tail)
 
 
 class _Watch:

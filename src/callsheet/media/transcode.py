@@ -58,18 +58,18 @@ async def _make(
 
 async def _check_output(media: Media, spec: OutputSpec, path: Path, how: Ffmpeg) -> Output:
     try:
-        probed, sha256 = await asyncio.gather(
+        result, sha256 = await asyncio.gather(
             probe(path, start=how.start, caps=OURS), asyncio.to_thread(sha256_of, path)
         )
     except MediaError as error:
         raise OutputIncomplete(f"what was written cannot be read: {error}") from None
-    check_duration(expected_s(media, spec), probed.duration_s, media)
-    main = probed.video if spec.form.video else probed.audio
+    check_duration(expected_s(media, spec), result.duration_s, media)
+    main = result.video if spec.form.video else result.audio
     if main is None:
         raise OutputIncomplete("what was written lacks the stream that it was made for")
     if spec.form.video and main.codec != video_codec(spec):
         raise OutputIncomplete(f"what was written is {main.codec}, not {video_codec(spec)}")
     sizes = main.shown_size if spec.form.video else (0, 0)
     return Output(
-        spec.key, path, probed.size_bytes, probed.duration_s, main.codec, sha256, spec.form.mime, sizes[0], sizes[1]
+        spec.key, path, result.size_bytes, result.duration_s, main.codec, sha256, spec.form.mime, sizes[0], sizes[1]
     )

@@ -70,7 +70,7 @@ class Bounds(NamedTuple):
     grace_s: float = GRACE_S
 
 
-class Ended(NamedTuple, Generic[T]):
+class Outcome(NamedTuple, Generic[T]):
     """What `talk` returned, the child's exit code, and the tail of its stderr."""
 
     answer: T
@@ -80,7 +80,7 @@ class Ended(NamedTuple, Generic[T]):
 
 async def run_child(
     process: Process, talk: Coroutine[Any, Any, T], bounds: Bounds, watch: Coroutine[Any, Any, None] | None = None
-) -> Ended[T]:
+) -> Outcome[T]:
     """Wait until a child has closed its pipes and ended. No process of it survives this call.
 
     `talk` reads all output. `watch` runs beside it and raises to stop the child; when `watch` returns because the
@@ -89,7 +89,7 @@ async def run_child(
     try:
         async with asyncio.timeout(bounds.wall_s) as clock:
             answer, stderr_tail = await _talk_and_watch(process, talk, watch, bounds.still_open)
-            return Ended(answer, await process.wait(), stderr_tail)
+            return Outcome(answer, await process.wait(), stderr_tail)
     except TimeoutError:
         if clock.expired():
             raise bounds.too_long from None

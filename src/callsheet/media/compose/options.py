@@ -76,14 +76,14 @@ def _size(settings: Settings, value: str) -> Settings:
     return settings._replace(width=width, height=height)
 
 
-def _one_of(value: str, allowed: tuple[str, ...]) -> str:
-    if value.lower() not in allowed:
-        raise ValueError(f"one of {', '.join(allowed)}")
+def _one_of(value: str, choices: tuple[str, ...]) -> str:
+    if value.lower() not in choices:
+        raise ValueError(f"one of {', '.join(choices)}")
     return value.lower()
 
 
-def _number(value: str, allowed: tuple[int, ...] | range, what: str) -> int:
-    if not value.isascii() or not value.isdigit() or len(value) > 4 or int(value) not in allowed:  # noqa: PLR2004
+def _number(value: str, choices: tuple[int, ...] | range, what: str) -> int:
+    if not value.isascii() or not value.isdigit() or len(value) > 4 or int(value) not in choices:  # noqa: PLR2004
         raise ValueError(what)
     return int(value)
 

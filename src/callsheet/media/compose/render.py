@@ -91,8 +91,8 @@ async def render(
         os.mkfifo(pipe, 0o600)
         await _both(plan, part, how, (encoders, on_progress))
         pipe.unlink()
-        probed = await _check_video(plan, part / VIDEO, how)
-        video = _describe(plan, folder, probed.duration_s)
+        output = await _check_video(plan, part / VIDEO, how)
+        video = _describe(plan, folder, output.duration_s)
         await asyncio.to_thread(_publish, plan, video, part)
         return video
     finally:
@@ -157,11 +157,11 @@ def _work(plan: Plan, part: Path, encoders: tuple[str, str]) -> Work:
 
 
 async def _check_video(plan: Plan, path: Path, how: Ffmpeg) -> Media:
-    probed = await probe(path, start=how.start)
+    output = await probe(path, start=how.start)
     expected_s = plan.timeline.duration_s
-    if probed.video is None or probed.audio is None or abs(probed.duration_s - expected_s) > SLACK_S:
-        raise OutputIncomplete(f"{probed.duration_s:.3f} s were written where {expected_s:.3f} s were expected")
-    return probed
+    if output.video is None or output.audio is None or abs(output.duration_s - expected_s) > SLACK_S:
+        raise OutputIncomplete(f"{output.duration_s:.3f} s were written where {expected_s:.3f} s were expected")
+    return output
 
 
 def _describe(plan: Plan, folder: Path, duration_s: float) -> Video:

@@ -50,11 +50,11 @@ async def run_child(order: Order, means: Means, on_answer: Callable[[dict[str, A
     raise_if_stopped(means.is_stopped)
     process = await start_child(order, means)
     bounds = Bounds(LIMITS.wall_s, TookTooLong(f"the work took longer than {LIMITS.wall_s:g} s"))
-    ended = await processes.run_child(
+    outcome = await processes.run_child(
         process, _answers(process, order, on_answer), bounds, watch_for_stop(means.is_stopped)
     )
-    if ended.code != 0:
-        raise ChildFailed(f"the process for `{order.verb}` ended with {ended.code}: {_last(ended.stderr_tail)}")
+    if outcome.code != 0:
+        raise ChildFailed(f"the process for `{order.verb}` ended with {outcome.code}: {_last(outcome.stderr_tail)}")
 
 
 async def start_child(order: Order, means: Means) -> Process:

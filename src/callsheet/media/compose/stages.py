@@ -195,7 +195,7 @@ class _Composing:
 
     def _scene_of(self, script: Script) -> Callable[[int], object]:
         count = len(script.scenes)
-        return lambda done: self._report(done / count, f"{self._stage}: scene {done} of {count}")
+        return lambda number: self._report(number / count, f"{self._stage}: scene {number} of {count}")
 
     def _report_rendering(self, progress: Progress) -> None:
         if progress.percent is not None:

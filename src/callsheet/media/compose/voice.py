@@ -51,10 +51,10 @@ KINDS[VoiceGone.code] = VoiceGone
 NO_VOICE = "CALLSHEET_NO_VOICE"  # any value disables the voice
 
 
-def language_of(text: str, requested: str = "") -> str:
+def language_of(text: str, language: str = "") -> str:
     """Return the requested language, or a guess from the letters: Latin letters count as English."""
-    if requested:
-        return OTHER_NAMES.get(requested, requested)
+    if language:
+        return OTHER_NAMES.get(language, language)
     scripts = Counter(unicodedata.name(one, "").partition(" ")[0] for one in text if one.isalpha())
     if scripts["HIRAGANA"] or scripts["KATAKANA"]:
         return "ja"

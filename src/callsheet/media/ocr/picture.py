@@ -25,7 +25,7 @@ EDGE, DARK, BRIGHT = 90, 150, 200  # thresholds of a letter's edge, its backgrou
 STEPS_BELOW_INK = 14
 LEAST_INK, MOST_INK = 198, 236
 FEW_CELLS = 12  # fewer than a word of two small letters has
-FILLED = 0.6  # pages and labels are brighter than this share, surroundings of a letter darker
+FILLED_SHARE = 0.6  # pages and labels are brighter than this share, surroundings of a letter darker
 WIDE, LABEL = 8, 2  # cells to each side; a page is bright so far around, a label is not
 AROUND = 3  # cells of margin around the mask
 
@@ -66,8 +66,8 @@ def _decode(picture: bytes, mode: str) -> Image.Image | None:
         raise NotAPicture(f"a frame of {len(picture)} bytes {kind}; sample the video again") from None
 
 
-def bright_text(image: Image.Image, known: list[Box]) -> Mask | None:
-    """Return a mask of text in the most common bright colour; None if the `known` boxes cover all of it.
+def bright_text(image: Image.Image, known_boxes: list[Box]) -> Mask | None:
+    """Return a mask of text in the most common bright colour; None if the `known_boxes` cover all of it.
 
     Captions have one colour and a dark edge or background. Each frame gets its own brightness threshold (the peak of
     the histogram): a fixed one either includes bright backgrounds or loses yellow and grey captions.
@@ -75,7 +75,7 @@ def bright_text(image: Image.Image, known: list[Box]) -> Mask | None:
     whole = np.asarray(image)
     bright, darkest = _shares(whole > BRIGHT), _by_cell(whole, np.minimum)
     cells = _grow(_grow(darkest < DARK)) & (bright > 0) & ~_is_filled(bright, WIDE)
-    if np.count_nonzero(cells & ~_cells_in(known, cells.shape)) < FEW_CELLS:
+    if np.count_nonzero(cells & ~_cells_in(known_boxes, cells.shape)) < FEW_CELLS:
         return None
     top, bottom = _span(cells, 1)
     left, right = _span(cells, 0)
@@ -114,7 +114,7 @@ def _shares(mask: NDArray[np.bool_]) -> Grey:
 def _is_filled(shares: Grey, far: int) -> NDArray[np.bool_]:
     """Return cells in whose neighbourhood (`far` cells to each side) most pixels are marked."""
     local_means = Image.fromarray(shares).filter(ImageFilter.BoxBlur(far))
-    return np.asarray(local_means) > FILLED * 255
+    return np.asarray(local_means) > FILLED_SHARE * 255
 
 
 def _as_pixels(cells: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:

@@ -23,7 +23,7 @@ LEAST_LETTERS = 0.5  # share of letters among a line's signs
 SURE = 0.9  # minimum for a single letter, and for a part of a doubtful line
 LEAST_SURE = 4  # minimum letters of a part of a doubtful line
 SHARED_CASE = 3  # this many one-sign words are a texture
-MEANT = frozenset("$€£¥₹%&+@#=<>→←•–—-/*?!")  # signs that occur alone in real text
+SIGNS_IN_TEXT = frozenset("$€£¥₹%&+@#=<>→←•–—-/*?!")  # signs that occur alone in real text
 _WIDE = ("W", "F")
 
 
@@ -33,8 +33,8 @@ def regions(words: Iterable[Word], min_confidence: float = 0.6) -> list[Region]:
         word for word in map(_clean, words) if word.text and word.confidence >= 100 * min_confidence * WEAK
     ]
     candidates = (region for line in _lines(confident_words) for region in _confident_parts(line, min_confidence))
-    accepted = [region for region in candidates if region.confidence >= min_confidence and _is_text(region)]
-    return sorted(accepted, key=lambda region: (region.box.y, region.box.x))
+    lines = [region for region in candidates if region.confidence >= min_confidence and _is_text(region)]
+    return sorted(lines, key=lambda region: (region.box.y, region.box.x))
 
 
 def _confident_parts(line: list[Word], min_confidence: float) -> list[Region]:
@@ -103,7 +103,7 @@ def _trim(line: list[Word]) -> list[Word]:
 
 
 def _means(text: str) -> bool:
-    return any(sign.isalnum() for sign in text) or (len(text) == 1 and text in MEANT)
+    return any(sign.isalnum() for sign in text) or (len(text) == 1 and text in SIGNS_IN_TEXT)
 
 
 def _region(words: Sequence[Word]) -> Region:

@@ -97,8 +97,8 @@ def _linkify() -> LinkifyIt:
 
 def _is_host(text: str, start: int, end: int) -> bool:
     """Whether text without a scheme is a host, rather than a file, attribute, call or sentence end."""
-    written = text[start:end]
-    host, slash, path = written.removeprefix("//").partition("/")
+    address = text[start:end]
+    host, slash, path = address.removeprefix("//").partition("/")
     if host.lower().startswith("www."):
         return True
     if start and text[start - 1] in "._$@\\":

@@ -61,8 +61,8 @@ def shape(normalized_text: str) -> Shape:
 
     Signs are dropped: engines read them worst, and nobody searches for them.
     """
-    written = _STROKES[1].sub("s", _STROKES[0].sub("l", normalized_text))
-    plain = tuple(_PAIRS.sub(_one_letter, word) for word in _WORD.findall(written))
+    unified_text = _STROKES[1].sub("s", _STROKES[0].sub("l", normalized_text))
+    plain = tuple(_PAIRS.sub(_one_letter, word) for word in _WORD.findall(unified_text))
     words = tuple(word.translate(_SHAPES) for word in plain)
     digits = tuple(map(_digits, plain))
     numbers = tuple(word for word, marks in zip(words, digits, strict=True) if _OF_NUMBER in marks)

@@ -51,47 +51,47 @@ class _Tracker:
 
     def _frame(self, frame: list[Piece]) -> None:
         """Assign the pieces of one frame, best fits first; each track takes at most one piece."""
-        remaining, assigned = dict(enumerate(frame)), set[int]()
+        remaining, busy = dict(enumerate(frame)), set[int]()
         for look in (
             self._same_text_and_place,
             self._same_text_anywhere,
             self._similar_text_same_place,
             self._similar_text_nearby,
         ):
-            joins = sorted(join for at, piece in remaining.items() for join in look(at, piece, assigned))
+            joins = sorted(join for at, piece in remaining.items() for join in look(at, piece, busy))
             for _, _, at, serial in joins:
-                if at in remaining and serial not in assigned and serial in self.tracks:
-                    assigned.add(serial)
+                if at in remaining and serial not in busy and serial in self.tracks:
+                    busy.add(serial)
                     self._join(self.tracks[serial], remaining.pop(at))
             if not remaining:
                 return
         for piece in remaining.values():
             self._alone(piece)
 
-    def _same_text_and_place(self, at: int, piece: Piece, assigned: set[int]) -> Iterator[Join]:
+    def _same_text_and_place(self, at: int, piece: Piece, busy: set[int]) -> Iterator[Join]:
         for track in self.open.with_text(piece):
-            if at_same_place(track.box, piece.box) and _is_free(track, piece, assigned) and track.form == piece.form:
+            if at_same_place(track.box, piece.box) and _is_free(track, piece, busy) and track.form == piece.form:
                 yield 0, distance(track.box, piece.box), at, track.serial
 
-    def _same_text_anywhere(self, at: int, piece: Piece, assigned: set[int]) -> Iterator[Join]:
+    def _same_text_anywhere(self, at: int, piece: Piece, busy: set[int]) -> Iterator[Join]:
         for track in self.open.with_text(piece):
-            if _is_free(track, piece, assigned) and track.form == piece.form:
+            if _is_free(track, piece, busy) and track.form == piece.form:
                 yield 0, distance(track.box, piece.box), at, track.serial
 
-    def _similar_text_same_place(self, at: int, piece: Piece, assigned: set[int]) -> Iterator[Join]:
+    def _similar_text_same_place(self, at: int, piece: Piece, busy: set[int]) -> Iterator[Join]:
         """Yield tracks at the same place whose text differs only by noise."""
         for track in self.open.around(piece, rows_of(piece.box)).values():
-            if not at_same_place(track.box, piece.box) or not _is_free(track, piece, assigned):
+            if not at_same_place(track.box, piece.box) or not _is_free(track, piece, busy):
                 continue
             differs = difference(track.form, piece.form)
             if differs <= Difference.NOISE or (differs is Difference.PART and self._is_scrap(track, piece)):
                 yield differs, distance(track.box, piece.box), at, track.serial
 
-    def _similar_text_nearby(self, at: int, piece: Piece, assigned: set[int]) -> Iterator[Join]:
+    def _similar_text_nearby(self, at: int, piece: Piece, busy: set[int]) -> Iterator[Join]:
         """Yield tracks a few lines away whose text differs only by noise, with equal numbers."""
         numbers = shape(piece.form).numbers
         for track in self.open.around(piece, rows_near(piece.box)).values():
-            if shape(track.form).numbers != numbers or not _is_free(track, piece, assigned):
+            if shape(track.form).numbers != numbers or not _is_free(track, piece, busy):
                 continue
             if may_have_moved(track.box, piece.box) and difference(track.form, piece.form) <= Difference.NOISE:
                 yield 0, distance(track.box, piece.box), at, track.serial
@@ -172,9 +172,9 @@ class _Tracker:
         self.open.put(track, piece)
 
 
-def _is_free(track: Track, piece: Piece, assigned: set[int]) -> bool:
+def _is_free(track: Track, piece: Piece, busy: set[int]) -> bool:
     """Whether a track ended before the piece starts and is unassigned in this frame."""
-    return track.t_end <= piece.t_start and track.serial not in assigned
+    return track.t_end <= piece.t_start and track.serial not in busy
 
 
 def _is_read_twice(track: Track, piece: Piece) -> bool:

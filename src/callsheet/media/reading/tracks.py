@@ -25,8 +25,8 @@ def is_same_box(one: Box, other: Box) -> bool:
     """Whether boxes overlap for the greater part of each: both boxes hold readings of the same pixels."""
     across = _overlap(one[0], one[2], other[0], other[2])
     down = _overlap(one[1], one[3], other[1], other[3])
-    shared = across * down
-    return 2 * shared >= max(one[2], 1) * max(one[3], 1) and 2 * shared >= max(other[2], 1) * max(other[3], 1)
+    shared_area = across * down
+    return 2 * shared_area >= max(one[2], 1) * max(one[3], 1) and 2 * shared_area >= max(other[2], 1) * max(other[3], 1)
 
 
 def is_cut(whole: Box, part: Box) -> bool:

@@ -120,10 +120,10 @@ class Run:
         wall_s = self._means.limits.wall_s
         bounds = Bounds(wall_s, TookTooLong(f"sampling took longer than {wall_s:g} s"))
         answers = self._answers(process, on_kept, on_progress)
-        ended = await run_child(process, answers, bounds, watch_for_stop(self._means.is_stopped))
-        if ended.code != 0 or self._summary is None:
-            raise death_of(ended.code, "sampling") or MediaError(
-                f"the process that samples ended with {ended.code}: {last_words(ended.stderr_tail)}"
+        outcome = await run_child(process, answers, bounds, watch_for_stop(self._means.is_stopped))
+        if outcome.code != 0 or self._summary is None:
+            raise death_of(outcome.code, "sampling") or MediaError(
+                f"the process that samples ended with {outcome.code}: {last_words(outcome.stderr_tail)}"
             )
 
     def result(self) -> Sampled:
