@@ -20,7 +20,7 @@ from callsheet.sandbox.command import Sight
 
 from .draw import Drawn
 from .errors import ChildFailed
-from .running import Means, Order, run_child
+from .running import Means, Order, run_order
 from .script import Script
 from .sound import Part, join
 from .timeline import APPEAR_S, CROSS_S, Timeline, arrange, web_vtt
@@ -142,7 +142,7 @@ async def _paint(plan: Plan, part: Path, means: Means) -> None:
         "pipe": str(part / "frames"),
         "poster": {"frame": timeline.poster_frame, "path": str(part / POSTER)},
     }
-    await run_child(Order("paint", facts, Sight((plan.layers,), (part,))), means, lambda _: None)
+    await run_order(Order("paint", facts, Sight((plan.layers,), (part,))), means, lambda _: None)
 
 
 def _work(plan: Plan, part: Path, encoders: tuple[str, str]) -> Work:

@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 
 from callsheet.media.errors import TookTooLong
 from callsheet.media.ffmpeg import never_stopped, raise_if_stopped, watch_for_stop
-from callsheet.sandbox import processes
 from callsheet.sandbox.command import GB, MB, Limits, Sight, environment, of_python
-from callsheet.sandbox.processes import Bounds, Program, Start, import_folders, output_of, send, start_alone
+from callsheet.sandbox.processes import Bounds, Program, Start, import_folders, output_of, run_child, send, start_alone
 
 from . import errors
 from .errors import ChildFailed, ComposeError
@@ -45,14 +44,12 @@ class Order(NamedTuple):
     sight: Sight
 
 
-async def run_child(order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]) -> None:
+async def run_order(order: Order, means: Means, on_answer: Callable[[dict[str, Any]], object]) -> None:
     """Run a child to its end. Raises the child's ComposeError, ChildFailed if it died, MediaStopped."""
     raise_if_stopped(means.is_stopped)
     process = await start_child(order, means)
     bounds = Bounds(LIMITS.wall_s, TookTooLong(f"the work took longer than {LIMITS.wall_s:g} s"))
-    outcome = await processes.run_child(
-        process, _answers(process, order, on_answer), bounds, watch_for_stop(means.is_stopped)
-    )
+    outcome = await run_child(process, _answers(process, order, on_answer), bounds, watch_for_stop(means.is_stopped))
     if outcome.code != 0:
         raise ChildFailed(f"the process for `{order.verb}` ended with {outcome.code}: {_last(outcome.stderr_tail)}")
 

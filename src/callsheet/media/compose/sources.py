@@ -14,7 +14,7 @@ from callsheet.sandbox.command import Sight
 
 from .draw import MAX_BYTES
 from .errors import PictureRefused
-from .running import Means, Order, run_child
+from .running import Means, Order, run_order
 from .script import Picture, Script
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
@@ -75,7 +75,7 @@ async def _inspect(script: Script, folder: Path, files: dict[str, str], means: M
 
     paths = {reference: str(folder / name) for reference, name in files.items()}
     sight = Sight(read=tuple(folder / name for name in files.values()))
-    await run_child(Order("look", {"pictures": paths}, sight), means, take)
+    await run_order(Order("look", {"pictures": paths}, sight), means, take)
     for picture in script.pictures:
         if picture.reference in reason_by_picture:
             raise PictureRefused(_complaint(picture, reason_by_picture[picture.reference]))

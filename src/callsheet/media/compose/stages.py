@@ -23,7 +23,7 @@ from .errors import InvalidScript
 from .fonts import Faces, choose
 from .markdown import Write, parse, write_script
 from .render import Video, plan, render
-from .running import Means, Order, run_child
+from .running import Means, Order, run_order
 from .script import Script, Settings
 from .sources import Fetch, collect, no_pictures
 from .voice import Narration, speak
@@ -238,5 +238,5 @@ async def draw(
         "scenes": scenes,
     }
     sight = Sight((*faces.files, *pictures.values()), (folder,))
-    await run_child(Order("draw", facts, sight), means, take)
+    await run_order(Order("draw", facts, sight), means, take)
     return tuple(layers_by_scene[number] for number in range(len(script.scenes)))

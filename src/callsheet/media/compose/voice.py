@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from callsheet.sandbox.command import Sight
 
 from .errors import ChildFailed
-from .running import KINDS, Means, Order, run_child
+from .running import KINDS, Means, Order, run_order
 from .script import Scene, Script
 from .speech import NoVoice, VoiceGone, place_of
 
@@ -117,7 +117,7 @@ async def speak(
             warnings.append(f"{part} tones and captions instead of a voice: {why}")
         facts = _facts(script, remaining_orders, folder, ("", ""))
         order = Order("speak", facts, Sight(write=(folder,)))
-        await run_child(order, means, lambda answer: take(answer, is_speech=False))
+        await run_order(order, means, lambda answer: take(answer, is_speech=False))
     return Narration(tuple(sounds[number] for number in sorted(sounds)), tuple(warnings))
 
 
@@ -156,7 +156,7 @@ async def _speak_all(
     while remaining_orders := [order for number, order in orders.items() if number not in done_scenes | skipped_scenes]:
         sight = Sight(tuple(Path(place) for place in library if os.path.isabs(place)), (folder,))  # noqa: PTH117
         try:
-            await run_child(Order("speak", _facts(script, remaining_orders, folder, library), sight), means, on_answer)
+            await run_order(Order("speak", _facts(script, remaining_orders, folder, library), sight), means, on_answer)
         except VoiceGone as error:
             return str(error)
         except ChildFailed as error:
