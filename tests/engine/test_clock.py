@@ -8,7 +8,7 @@ import logging
 import pytest
 
 from callsheet.engine import Engine
-from callsheet.engine.clock import DOUBT_MS, MARK_MS, SILENT_MS, Look, Mark, Step, boot_id, read_mark, told, undone
+from callsheet.engine.clock import DOUBT_MS, MARK_MS, SILENT_MS, Look, Mark, Step, boot_id, describe, read_mark, undone
 from callsheet.engine.schedules import Schedule, put_schedule, schedules
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StoreUnavailable
@@ -325,4 +325,4 @@ def test_a_step_back_undoes_steps_forward() -> None:
 
 def test_a_boot_has_a_name() -> None:
     assert boot_id() == boot_id()
-    assert told(Step(T0, 61_000)) == "forward by 0:01:01 to 2027-01-15T08:00:00+00:00"
+    assert describe(Step(T0, 61_000)) == "forward by 0:01:01 to 2027-01-15T08:00:00+00:00"

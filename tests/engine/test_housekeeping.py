@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from callsheet.engine import Engine, Housekeeping, housekeeping
-from callsheet.engine.begun import KEPT_MS, KIND, BegunJobs, needs_listing
 from callsheet.engine.clock import ClockWatch, Sight
 from callsheet.engine.housekeeping import Chores
 from callsheet.engine.schedules import Schedule, delete_schedule, fire_due, put_schedule, schedules
+from callsheet.engine.silent_workers import BEGUN_JOBS, LISTS_KEPT_MS, BegunJobs, needs_listing
 from callsheet.kernel import commands
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.job import Status
@@ -168,13 +168,13 @@ async def test_a_claim_that_was_confirmed_counts_when_it_is_lost(engine: Engine,
 
 
 async def test_lists_of_workers_that_died_long_ago_are_removed(engine: Engine) -> None:
-    old = {"at": await engine.store.now() - KEPT_MS - 1, "jobs": []}
-    await engine.store.put_document(Document(KIND, "old~+1", json.dumps(old), 0))
+    old = {"at": await engine.store.now() - LISTS_KEPT_MS - 1, "jobs": []}
+    await engine.store.put_document(Document(BEGUN_JOBS, "old~+1", json.dumps(old), 0))
     mine = BegunJobs(engine.store, "w")
     await mine.write(["a"])
-    assert [document.id for document in await engine.store.documents(KIND)] == [mine.owner]
+    assert [document.id for document in await engine.store.documents(BEGUN_JOBS)] == [mine.owner]
     await mine.remove()
-    assert await engine.store.documents(KIND) == []
+    assert await engine.store.documents(BEGUN_JOBS) == []
 
 
 async def test_a_chain_behind_a_failure_is_cancelled_to_its_end(engine: Engine) -> None:

@@ -43,11 +43,11 @@ async def test_a_lane_that_was_served_comes_last_and_an_empty_one_is_forgotten()
     lanes = await lanes_with("m@a", "m@b", "m@c")
     first = await lanes.expand(["m"])
     assert first == ("m", "m@a", "m@b", "m@c")
-    lanes.served(first, {"m@a"}, short=False)
+    lanes.note_claim(first, {"m@a"}, short=False)
     assert await lanes.expand(["m"]) == ("m", "m@b", "m@c", "m@a")
-    lanes.served(await lanes.expand(["m"]), {"m@b"}, short=True)
+    lanes.note_claim(await lanes.expand(["m"]), {"m@b"}, short=True)
     assert await lanes.expand(["m"]) == ("m", "m@b")
-    assert lanes.heard(["m@z"]) == {"m", "m@z"}
+    assert lanes.note_work(["m@z"]) == {"m", "m@z"}
     assert await lanes.expand(["m"]) == ("m", "m@z", "m@b")
 
 
@@ -57,7 +57,7 @@ async def test_a_worker_for_some_tenants_asks_for_no_lane_of_another() -> None:
     assert await lanes.expand(["m"], tenants=mine) == ("m", "m@b")
     request = await lanes.expand(["m"], ["gpu"], tenants=mine)
     assert request == ("m", "m+gpu", "m+gpu@b", "m@b")
-    lanes.served(request, set(), short=True, tenants=mine)
+    lanes.note_claim(request, set(), short=True, tenants=mine)
     assert await lanes.expand(["m"], ["gpu"]) == ("m", "m+gpu", "m+gpu@a", "m@a"), "others' jobs may be in m+gpu"
 
 

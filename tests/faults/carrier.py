@@ -37,7 +37,7 @@ async def main(url: str, redis_url: str, point: str) -> None:
             await engine.enqueue([new])
             die()  # the step waits in this process
         (job,) = await engine.claim(ClaimRequest("carrier", lease_ms=500))
-        assert (await engine.transport.taken([job]))[job.job_id] is not None
+        assert (await engine.transport.places_of([job]))[job.job_id] is not None
         tell(job.job_id)
         if point == "before end":
             die()

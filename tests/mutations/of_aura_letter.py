@@ -23,7 +23,7 @@ AURA_LETTER = [
     Guard(
         "sqlite",
         "open jobs are told apart by whether they began",
-        "store/sqlite/store.py",
+        "store/sql.py",
         "query.has_begun,",
         "None,",
         BEGAN,
@@ -31,7 +31,7 @@ AURA_LETTER = [
     Guard(
         "postgres",
         "open jobs are told apart by whether they began",
-        "store/postgres/store.py",
+        "store/sql.py",
         "query.has_begun,",
         "None,",
         BEGAN,

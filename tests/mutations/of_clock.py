@@ -87,7 +87,7 @@ CLOCK = [
         "engine/clock.py",
         (
             "a machine that slept is not the clock",
-            "return mark.look.at <= expected[1] + TOLERANCE_MS",
+            "return mark.look.at <= interval[1] + TOLERANCE_MS",
             "return True",
             f"{ENGINE}::test_a_machine_that_slept_alone_moves_nothing_of_others",
             1,

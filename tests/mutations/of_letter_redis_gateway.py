@@ -67,7 +67,7 @@ LETTER_REDIS_GATEWAY = [
     ),
     script(
         "an early acknowledgement is given time",
-        "expired",
+        "with_expired_lease",
         "if now - last_written(id, job) < tonumber(IDLE_MS) then return false end",
         "",
         f"{LET_GO}::test_a_worker_that_acknowledged_early_and_still_writes_keeps_its_job",

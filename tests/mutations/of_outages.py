@@ -108,9 +108,9 @@ OUTAGES = [
         Guard(
             store,
             "an answer that was lost costs no attempt",
-            "engine/begun.py",
-            "(*waited, *remote, *unheard)",
-            "(*waited, *remote)",
+            "engine/silent_workers.py",
+            "(*unlisted, *remote, *unheard)",
+            "(*unlisted, *remote)",
             f"{UNHEARD}::test_a_claim_whose_answer_was_lost_costs_no_attempt",
         )
         for store in ("sqlite", "postgres", "redis")
@@ -126,7 +126,7 @@ OUTAGES = [
     Guard(
         "worker",
         "other times of a worker count",
-        "engine/unheard.py",
+        "engine/silent_workers.py",
         "any(window.begin <= claimed_at <= window.end for window in windows)",
         "any(windows)",
         f"{UNHEARD}::test_only_claims_of_that_worker_and_that_time_went_unheard",
@@ -134,7 +134,7 @@ OUTAGES = [
     Guard(
         "worker",
         "a claim that was heard of again counts",
-        "engine/begun.py",
+        "engine/silent_workers.py",
         "if is_unconfirmed(job) and not is_ahead(job)]",
         "if not is_ahead(job)]",
         f"{UNHEARD}::test_only_claims_of_that_worker_and_that_time_went_unheard",

@@ -80,7 +80,7 @@ PLANE_LETTER = [
     Guard(
         "sqlite",
         "asking twice takes no time away",
-        "engine/beats.py",
+        "engine/silent_workers.py",
         "if job.cancel_requested_at is not None:",
         "if False:",
         f"{KEEPING}::test_a_cancelled_job_of_a_silent_worker_ends_after_two_beats",
@@ -88,7 +88,7 @@ PLANE_LETTER = [
     Guard(
         "sqlite",
         "an unconfirmed claim has not begun",
-        "engine/begun.py",
+        "engine/silent_workers.py",
         "heard_at <= job.attempt_started_at",
         "heard_at < 0",
         f"{KEEPING}::test_a_claim_over_http_that_nothing_was_heard_of_has_not_begun",
@@ -96,7 +96,7 @@ PLANE_LETTER = [
     Guard(
         "sqlite",
         "a job that kills its workers is counted",
-        "engine/begun.py",
+        "engine/silent_workers.py",
         "is not None and not was_lost_early(job)\n",
         "is not None\n",
         f"{KEEPING}::test_a_claim_over_http_that_nothing_was_heard_of_has_not_begun",
@@ -104,7 +104,7 @@ PLANE_LETTER = [
     Guard(
         "sqlite",
         "a heartbeat or a move confirms a claim",
-        "engine/begun.py",
+        "engine/silent_workers.py",
         "heard_at = max(job.heartbeat_at or 0, job.event_ms)",
         "heard_at = 0",
         f"{KEEPING}::test_a_claim_that_was_confirmed_counts_when_it_is_lost",

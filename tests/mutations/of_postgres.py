@@ -174,7 +174,7 @@ POSTGRES = [
     ),
     postgres(
         "a dependency counts once",
-        "        await session.execute(Q.undepend, parent, [c[0] for c in freed])\n",
+        "        await session.execute(Q.undepend, parent, [c[0] for c in freed_jobs])\n",
         "",
         f"{DEPENDENCIES}::test_a_dependency_counts_once_however_often_it_ends",
         file="line.py",

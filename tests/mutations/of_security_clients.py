@@ -79,7 +79,7 @@ SECURITY_CLIENTS = [
     _guard(
         "a page of metrics has so many labels",
         "engine/depths.py",
-        "if len(chosen) < MOST_SHOWN and (",
+        "if len(names) < MOST_SHOWN and (",
         "if (",
         f"{LABELS}::test_queues_that_a_tenant_invents_are_told_of_together -k sqlite",
     ),
@@ -142,8 +142,8 @@ SECURITY_CLIENTS = [
     _guard(
         "open uploads are counted anew",
         "engine/quotas.py",
-        "part: stored}, open_uploads=open_uploads)",
-        "part: stored})",
+        "part: part_bytes}, open_uploads=open_uploads)",
+        "part: part_bytes})",
         f"{QUOTAS}::test_uploads_that_a_crash_left_counted_are_counted_anew -k sqlite",
     ),
     _guard(

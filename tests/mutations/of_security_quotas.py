@@ -199,7 +199,7 @@ SECURITY_QUOTAS = [
     Guard(
         "redis",
         "a tenant finds its own entries only",
-        "store/redis/audit.py",
+        "store/redis/side_records.py",
         'f"audit:of:{query.requester_id}"',
         '"audit:log"',
         f"{LOGGED}entries_are_found_newest_first_by_filter",

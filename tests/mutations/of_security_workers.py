@@ -48,7 +48,7 @@ SECURITY_WORKERS = [
         "redis",
         "a walk goes on behind the first page",
         "store/redis/bound.py",
-        "while not ended and len(jobs) < request.limit:",
+        "while not is_at_end and len(jobs) < request.limit:",
         "if True:",
         f"{CLAIM}::test_a_tenants_job_is_found_behind_many_of_others",
     ),

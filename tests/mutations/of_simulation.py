@@ -57,7 +57,7 @@ SIMULATION = [
     ),
     simulated(
         "what was listed as begun is an attempt",
-        "engine/begun.py",
+        "engine/silent_workers.py",
         'if job.job_id not in lists[job.worker_id or ""]',
         "if lists is not None",
         "crashes",
@@ -99,9 +99,9 @@ SIMULATION = [
     ),
     simulated(
         "an answer that was lost costs no attempt",
-        "engine/begun.py",
-        "(*waited, *remote, *unheard)",
-        "(*waited, *remote)",
+        "engine/silent_workers.py",
+        "(*unlisted, *remote, *unheard)",
+        "(*unlisted, *remote)",
         "answers",
     ),
     simulated(

@@ -134,7 +134,13 @@ SQLITE = [
         ENQUEUE,
         file="enqueue.py",
     ),
-    sqlite("pause", "if queue in paused or", "if", f"{CLAIM}::test_a_paused_queue_hands_out_nothing", file="claim.py"),
+    sqlite(
+        "pause",
+        "if queue in paused_queues or",
+        "if",
+        f"{CLAIM}::test_a_paused_queue_hands_out_nothing",
+        file="claim.py",
+    ),
     sqlite(
         "a failed dependency does not free",
         "if status is not Status.SUCCEEDED and on_failure == OnDependencyFailure.CANCEL:",
@@ -165,10 +171,10 @@ SQLITE = [
     ),
     sqlite(
         "a stale move writes no outbox row",
-        "    if row is None:\n        return _repeated(db, s)\n    event_seq",
+        "    if row is None:\n        return _repeat_or_stale(db, s)\n    event_seq",
         "    if row is None:\n        for out in s.outbox:\n"
         "            db.execute(Q.add_outbox, (out.event_id, s.job_id, '', out.endpoint, out.body, now, ''))\n"
-        "        return _repeated(db, s)\n    event_seq",
+        "        return _repeat_or_stale(db, s)\n    event_seq",
         STALE,
         file="settle.py",
     ),

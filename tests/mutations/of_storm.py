@@ -56,7 +56,7 @@ STORM = [
         "        later = settle.__dict__.setdefault('later', [])\n"
         "        rows = list({row[0]: row for row in later}.values())\n"
         "        later.clear()\n"
-        "        known = await _known(db, [row[:2] for row in rows])\n"
+        "        known = await _existing_callbacks(db, [row[:2] for row in rows])\n"
         "        if rows := [row for row in rows if row[:2] not in known]:\n"
         "            await db.fetch(Q.tell_claims, 0, *map(list, zip(*rows)))\n"
         "        answers = await _settle(db, [s._replace(outbox=()) for s in settlements], now, lined_up)\n"

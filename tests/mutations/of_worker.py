@@ -63,7 +63,7 @@ WORKER = [
     Guard(
         "sqlite",
         "what was listed as begun is an attempt",
-        "engine/begun.py",
+        "engine/silent_workers.py",
         'if job.job_id not in lists[job.worker_id or ""]',
         "if lists is not None",
         "tests/engine/test_housekeeping.py -k listed_as_begun_count",

@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from callsheet.contracts.control_plane import files
-from callsheet.engine.stored import RESERVED
+from callsheet.engine.stored import RESERVATIONS
 from callsheet.http import attempt_files, upload_records
 from callsheet.kernel import commands
 from callsheet.kernel.retry import JobError
@@ -91,7 +91,7 @@ async def test_two_hundred_beginnings_at_once_do_not_pass_the_quota(live: Live, 
     codes = [answer.status_code for answer in answers]
     assert set(codes) == {200, 429}, codes
     begun_job = sum(body.get("bytes", UNSAID) for body, code in zip(requests, codes, strict=True) if code == 200)
-    assert (begun_job, begun_job) == (await used(live), await live.state.quotas.stored("acme"))
+    assert (begun_job, begun_job) == (await used(live), await live.state.quotas.stored_bytes("acme"))
     assert begun_job <= 3 * UNSAID + 1_000
 
 
@@ -206,7 +206,7 @@ async def test_of_many_who_sweep_one_counts(live: Live) -> None:
     worker = Remote(live)
     claim = await claimed(live, worker)
     await offered(worker, claim, bytes=500)
-    await live.state.quotas.add("acme", 3_000, RESERVED)  # of other attempts
+    await live.state.quotas.add("acme", 3_000, RESERVATIONS)  # of other attempts
     await worker.say("release", claim)
     await asyncio.gather(*(sweep(live) for _ in range(5)))
     assert await used(live) == 3_000
@@ -265,7 +265,7 @@ async def test_an_upload_is_completed_or_dropped_and_counted_as_that(
     path = f"/v1/uploads/{body['upload_id']}"
     for part, length in zip(body["todo"], (upload_records.PART_BYTES, 10), strict=True):
         assert (await send(live, part, b"x" * length)).status_code == 200
-    before, objects = await live.state.quotas.stored(""), objects_of(live)
+    before, objects = await live.state.quotas.stored_bytes(""), objects_of(live)
     verb = "abort_multipart" if first == "drop" else "complete_multipart"
     real, answers = getattr(objects, verb), []
 
@@ -279,5 +279,5 @@ async def test_an_upload_is_completed_or_dropped_and_counted_as_that(
     monkeypatch.setattr(objects, verb, meanwhile)
     mine = await (live.client.post(f"{path}/complete") if first == "complete" else live.client.delete(path))
     is_there = body["key"] in await keys(live)
-    assert await live.state.quotas.stored("") == (before if is_there else before - size)
+    assert await live.state.quotas.stored_bytes("") == (before if is_there else before - size)
     assert (mine.status_code, answers[0], is_there) in {(404, 204, False), (204, 404, False)}

@@ -63,16 +63,16 @@ async def test_an_empty_queue_keeps_its_zero_while_there_is_room() -> None:
     depths = Depths(lambda: None, ["own"])
     depths._show({"a": Backlog(1)}, frozenset({"own"}))
     depths._show({"b": Backlog(1)}, frozenset({"own"}))
-    assert depths._shown == {"own", "a", "b"}
+    assert depths._labels == {"own", "a", "b"}
     depths._show({f"n{n}": Backlog(2) for n in range(MOST_SHOWN)}, frozenset({"own"}))
-    assert len(depths._shown) == MOST_SHOWN + 1
-    assert not depths._shown & {"a", "b"}
+    assert len(depths._labels) == MOST_SHOWN + 1
+    assert not depths._labels & {"a", "b"}
 
 
 async def test_names_that_come_and_go_are_so_many_in_a_life() -> None:
     depths, seen = Depths(lambda: None, ["own"]), set[str]()
     for round_ in range(20):
         depths._show({f"{round_}-{n}": Backlog(round_ + 1) for n in range(MOST_SHOWN)}, frozenset({"own"}))
-        seen |= depths._shown
+        seen |= depths._labels
     assert seen == {"own", OTHER} | {f"{r}-{n}" for r in range(MOST_EVER // MOST_SHOWN) for n in range(MOST_SHOWN)}
     assert 3 * len(seen) < 2_000, "the SDK would drop labels, also of the queues that are ours"

@@ -215,7 +215,7 @@ async def test_many_uploads_at_once_do_not_pass_the_quota(live: Live) -> None:
     async with await live.key("acme") as acme:
         answers = await asyncio.gather(*(begun(acme, 300) for _ in range(10)))
         assert codes(list(answers)) == {201: 3, 429: 7}
-        assert await live.state.quotas.stored("acme") == 900
+        assert await live.state.quotas.stored_bytes("acme") == 900
 
 
 async def open_uploads(client: httpx2.AsyncClient) -> int:
@@ -231,7 +231,7 @@ async def test_open_uploads_are_counted_by_tenant_and_given_back(live: Live) -> 
         body = problem(refusal, 429, "quota_exceeded")
         assert (body["quota"], body["limit"], body["used"]) == ("uploads", 2, 2)
         assert refusal.headers["retry-after"]
-        assert await live.state.quotas.stored("acme") == 6, "what was refused is not counted"
+        assert await live.state.quotas.stored_bytes("acme") == 6, "what was refused is not counted"
         assert (await begun(other, 3)).status_code == 201
         (part,) = first.json()["todo"]
         assert (await acme.put(part["url"], content=b"abc", headers=part["headers"])).status_code < 300
@@ -266,7 +266,7 @@ async def test_a_file_that_is_just_beginning_is_not_counted_out_of_the_quota(liv
     await live.state.quotas.charge("acme", 900)  # and its upload is not written down yet
     async with await live.key("acme") as acme:
         problem(await begun(acme, 300), 429, "quota_exceeded")
-        assert await live.state.quotas.stored("acme") == 900
+        assert await live.state.quotas.stored_bytes("acme") == 900
 
 
 async def test_files_that_an_operator_deleted_are_not_counted_any_more(live: Live) -> None:
@@ -274,7 +274,7 @@ async def test_files_that_an_operator_deleted_are_not_counted_any_more(live: Liv
     await live.state.quotas.add("acme", 5_000)  # of objects that are gone from the storage
     async with await live.key("acme") as acme:
         assert (await begun(acme, 700)).status_code == 201
-        assert await live.state.quotas.stored("acme") == 700
+        assert await live.state.quotas.stored_bytes("acme") == 700
 
 
 async def test_streams_are_counted_by_tenant_too() -> None:
@@ -344,7 +344,7 @@ async def test_the_first_requests_of_a_server_are_held_to_what_was_set(live: Liv
 
     async def first() -> int | None:
         await fresh.refresh()
-        return fresh.known("acme").queued
+        return fresh.limits_of("acme").queued
 
     assert await asyncio.gather(*(first() for _ in range(20))) == [1] * 20
 

@@ -88,7 +88,7 @@ async def test_what_is_shown_is_what_is_enforced(live: Live) -> None:
         refusal = await acme.post("/v1/uploads", json={"name": "a", "size": 401})
         assert (refusal.status_code, refusal.json()["used"], refusal.json()["limit"]) == (429, 600, 1_000)
         assert (await acme.post("/v1/uploads", json={"name": "a", "size": 400})).status_code == 201
-    assert await Quotas(live.engine.store, None).stored("acme") == 1_000
+    assert await Quotas(live.engine.store, None).stored_bytes("acme") == 1_000
 
 
 async def test_open_uploads_and_attempts_are_counted_as_they_are_promised(

@@ -135,5 +135,5 @@ async def test_defaults_of_a_server_hold_in_workers(here: Place) -> None:
     defaults = here.live.state.limits.share
     follower = Quotas(here.live.engine.store, None)
     await follower.refresh(now=True)
-    assert follower.known("acme") == defaults
-    assert follower.known("").bytes == 0
+    assert follower.limits_of("acme") == defaults
+    assert follower.limits_of("").bytes == 0

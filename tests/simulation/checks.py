@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from callsheet.engine.begun import AHEAD
+from callsheet.engine.silent_workers import AHEAD
 from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.job import Attempt, Claim, Delivery, Job, Outcome, Status
 

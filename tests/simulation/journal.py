@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
-from callsheet.engine.begun import KIND, is_ahead, needs_listing
+from callsheet.engine.silent_workers import BEGUN_JOBS, is_ahead, needs_listing
 from callsheet.kernel.job import Claim, Status
 
 from .loop import NODE
@@ -66,7 +66,7 @@ class Journal:
         self.executions[entry.claim] = entry
         self._check_parents(job)
         if is_ahead(job) and needs_listing(job):
-            documents = self._world.store.do("documents", KIND, job.worker_id)
+            documents = self._world.store.do("documents", BEGUN_JOBS, job.worker_id)
             listing = bool(documents) and job.job_id in documents[0].body
             self._need(listing, f"{job.job_id} was lost early before, and begins without being listed")
         return entry

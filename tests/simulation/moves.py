@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from callsheet.engine import unheard
-from callsheet.engine.begun import KIND
+from callsheet.engine.silent_workers import BEGUN_JOBS, UNHEARD_CLAIMS
 from callsheet.kernel.job import Claim, Job
 from callsheet.store.protocol import Settled
 
@@ -51,9 +50,9 @@ class Moves:
             self._check_fences(args[0], value, before)
         elif verb == "claim":
             self._check_claim(process, value)
-        elif verb == "put_document" and args[0].kind == KIND:
+        elif verb == "put_document" and args[0].kind == BEGUN_JOBS:
             self.listed |= {(args[0].id, job_id) for job_id in json.loads(args[0].body)["jobs"]}
-        elif verb == "put_document" and args[0].kind == unheard.KIND:
+        elif verb == "put_document" and args[0].kind == UNHEARD_CLAIMS:
             self.confessed.append((process, self._world.loop.time()))
         elif verb == "heartbeat":
             for claim, beat in zip(args[0], value, strict=True):

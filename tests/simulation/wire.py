@@ -16,7 +16,7 @@ from callsheet.kernel.errors import StoreUnavailable
 from callsheet.store.hints import _Receiver
 from callsheet.store.protocol import Hint
 from callsheet.store.sqlite.connection import Db, Target, _attempt, connect
-from callsheet.store.sqlite.keeping import migrate
+from callsheet.store.sqlite.maintenance import migrate
 from callsheet.store.sqlite.store import SqliteStore
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.errors import StoreUnavailable, UnknownStore
 from callsheet.kernel.job import NewJob, Status
 from callsheet.store.postgres import PostgresStore, connection
-from callsheet.store.postgres.target import Target
+from callsheet.store.postgres.connection import Target
 from callsheet.store.protocol import ClaimRequest, Hint, Settled
 from tests import stores
 from tests.servers import PgBouncer, PostgresServer, ServerMissing
@@ -23,7 +23,7 @@ def new_id() -> str:
 
 def test_our_options_are_taken_off_the_url() -> None:
     target = Target.from_url("postgresql://u@h:1/d?sslmode=require&pgbouncer=true&pool_size=9")
-    assert target == Target("postgresql://u@h:1/d?sslmode=require", None, pooled=True, pool_size=9)
+    assert target == Target("postgresql://u@h:1/d?sslmode=require", None, is_pooled=True, pool_size=9)
     assert Target.from_url("postgres://u@h/d").direct_dsn == "postgres://u@h/d"
 
 

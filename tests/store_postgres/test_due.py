@@ -14,7 +14,7 @@ from callsheet import Callsheet
 from callsheet.contracts.control_plane import routes
 from callsheet.kernel.job import Status
 from callsheet.store.postgres import PostgresStore
-from callsheet.store.postgres.floor import Floor
+from callsheet.store.postgres.claim import Floor
 from callsheet.store.protocol import ClaimRequest, Store
 from callsheet.worker.remote import RemoteOptions
 from tests.http.live import Live, serving

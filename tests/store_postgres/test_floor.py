@@ -8,8 +8,8 @@ import pytest
 from callsheet.kernel import commands
 from callsheet.kernel.job import NewJob
 from callsheet.store.postgres import PostgresStore
+from callsheet.store.postgres.claim import DUE_EVERY_S, FULL_LOOK_SHARE, LAG_S, LOOK_EVERY_S, Floor, Look
 from callsheet.store.postgres.enqueue import enqueue_within
-from callsheet.store.postgres.floor import DUE_EVERY_S, FULL_LOOK_SHARE, LAG_S, LOOK_EVERY_S, Floor, Look
 from callsheet.store.protocol import ClaimRequest, Settled
 from tests.store_driver import T0
 
@@ -46,58 +46,58 @@ def test_a_look_comes_with_the_second_claim_and_then_now_and_then(floor: Floor, 
 
 
 def test_places_drawn_within_the_lag_are_never_hidden(floor: Floor, clock: Clock) -> None:
-    floor.looked("q", Look(500, 1_000), 0.0)
+    floor.note_look("q", Look(500, 1_000), 0.0)
     assert floor.of("q") == 0
     clock.now += LAG_S / 2
-    floor.looked("q", Look(900, 2_000), 0.0)
+    floor.note_look("q", Look(900, 2_000), 0.0)
     assert floor.of("q") == 0
 
 
 def test_the_floor_rises_to_the_lowest_live_job(floor: Floor, clock: Clock) -> None:
-    floor.looked("q", Look(500, 1_000), 0.0)
+    floor.note_look("q", Look(500, 1_000), 0.0)
     clock.now += LAG_S
-    floor.looked("q", Look(900, 2_000), 0.0)
+    floor.note_look("q", Look(900, 2_000), 0.0)
     assert floor.of("q") == 900
 
 
 def test_the_floor_stays_below_the_end_of_the_line_as_it_was(floor: Floor, clock: Clock) -> None:
-    floor.looked("q", Look(500, 1_000), 0.0)
+    floor.note_look("q", Look(500, 1_000), 0.0)
     clock.now += LAG_S
-    floor.looked("q", Look(1_900, 2_000), 0.0)
+    floor.note_look("q", Look(1_900, 2_000), 0.0)
     assert floor.of("q") == 1_000
-    floor.looked("q", Look(None, 2_000), 0.0)
+    floor.note_look("q", Look(None, 2_000), 0.0)
     assert floor.of("q") == 1_000
 
 
 def test_a_new_process_learns_the_end_of_the_line_from_a_job_that_ended_then(floor: Floor, clock: Clock) -> None:
-    floor.looked("q", Look(900, 2_000, 700), 0.0)
+    floor.note_look("q", Look(900, 2_000, 700), 0.0)
     assert floor.of("q") == 700
-    floor.looked("q", Look(600, 2_000, 700), 0.0)
+    floor.note_look("q", Look(600, 2_000, 700), 0.0)
     assert floor.of("q") == 600
     clock.now += LAG_S
-    floor.looked("q", Look(900, 3_000, 700), 0.0)
+    floor.note_look("q", Look(900, 3_000, 700), 0.0)
     assert floor.of("q") == 900
 
 
 def test_the_floor_goes_back_for_a_late_commit(floor: Floor, clock: Clock) -> None:
-    floor.looked("q", Look(500, 1_000), 0.0)
+    floor.note_look("q", Look(500, 1_000), 0.0)
     clock.now += LAG_S
-    floor.looked("q", Look(900, 2_000), 0.0)
-    floor.looked("q", Look(3, 2_000), 0.0)
+    floor.note_look("q", Look(900, 2_000), 0.0)
+    floor.note_look("q", Look(3, 2_000), 0.0)
     assert floor.of("q") == 3
 
 
 def test_each_queue_has_its_own_floor(floor: Floor, clock: Clock) -> None:
-    floor.looked("q", Look(500, 1_000), 0.0)
+    floor.note_look("q", Look(500, 1_000), 0.0)
     clock.now += LAG_S
-    floor.looked("q", Look(900, 2_000), 0.0)
+    floor.note_look("q", Look(900, 2_000), 0.0)
     assert floor.of("other") == 0
 
 
 def test_a_slow_look_from_zero_comes_seldom(floor: Floor, clock: Clock) -> None:
-    floor.looked("q", Look(500, 1_000), 0.5)
+    floor.note_look("q", Look(500, 1_000), 0.5)
     clock.now += LAG_S
-    floor.looked("q", Look(900, 2_000), 0.0, full=False)
+    floor.note_look("q", Look(900, 2_000), 0.0, full=False)
     assert (floor.of("q"), floor.look_from("q")) == (900, 900)
     clock.now += FULL_LOOK_SHARE * 0.5
     assert floor.look_from("q") == 0

@@ -94,7 +94,7 @@ def test_an_attempt_is_a_span_around_the_users_own() -> None:
                 with telemetry.attempt_span(job) as span:
                     with trace.get_tracer("user").start_as_current_span("inner"):
                         pass
-                    span.ended(end)
+                    span.set_outcome(end)
             return jobs
         jobs = asyncio.run(main())
         found = exporter.get_finished_spans()
@@ -123,7 +123,7 @@ def test_an_attempt_span_leaves_no_context_behind() -> None:
                 (job,) = await engine.claim(ClaimRequest("w"))
             clean = contextvars.copy_context()
             with telemetry.attempt_span(job) as span:
-                span.ended(None)
+                span.set_outcome(None)
             assert contextvars.copy_context() == clean
         asyncio.run(main())
     """)

@@ -77,7 +77,7 @@ class Rig(NamedTuple):
         return answers
 
     async def sent(self) -> None:
-        await self.transport.flushed(60)
+        await self.transport.flush(60)
 
 
 async def silence() -> AsyncIterator[Hint]:

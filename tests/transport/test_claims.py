@@ -22,7 +22,7 @@ from tests.transport.conftest import NEVER, Rig, Stream, rigged
 async def test_a_claimed_job_has_a_real_message_that_is_pending(rig: Rig, stream: Stream) -> None:
     new = await rig.add(queue="media")
     (job,) = await rig.engine.claim(ClaimRequest("w", ("media",)))
-    place = (await rig.transport.taken([job]))[new.job_id]
+    place = (await rig.transport.places_of([job]))[new.job_id]
     assert place == (stream.key("media"), stream.entries("media")[0][0])
     assert stream.pending("media") == {place.message_id: rig.transport.wire.me}
 
@@ -33,7 +33,7 @@ async def test_the_claim_of_another_process_takes_the_message_along(url: str, re
         assert await first.claim("other") == []
         (job,) = await second.claim()
         assert stream.pending() == {stream.entries()[0][0]: second.transport.wire.me}
-        assert await first.transport.taken([job]) == await second.transport.taken([job])
+        assert await first.transport.places_of([job]) == await second.transport.places_of([job])
 
 
 async def test_a_message_that_has_not_come_yet_is_made_by_the_claim_and_not_doubled(
@@ -43,9 +43,9 @@ async def test_a_message_that_has_not_come_yet_is_made_by_the_claim_and_not_doub
         new = new_job()
         answers = await slow.engine.store.enqueue([new])
         (job,) = await fast.claim()
-        place = (await fast.transport.taken([job]))[new.job_id]
+        place = (await fast.transport.places_of([job]))[new.job_id]
         assert place is not None
-        slow.transport.enqueued([new], answers)
+        slow.transport.on_enqueue([new], answers)
         await slow.sent()
         assert [message_id for message_id, _ in stream.entries()] == [place.message_id]
 
@@ -54,7 +54,7 @@ async def test_a_flushed_redis_costs_a_claim_nothing(rig: Rig, stream: Stream) -
     await rig.add()
     stream.redis.flushdb()
     (job,) = await rig.claim()
-    place = (await rig.transport.taken([job]))[job.job_id]
+    place = (await rig.transport.places_of([job]))[job.job_id]
     assert place is not None
     assert list(stream.pending()) == [place.message_id]
     await rig.settle(commands.succeed(job))
@@ -77,9 +77,9 @@ async def test_a_claim_that_is_told_after_the_end_of_its_job_makes_no_message(
         request = ClaimRequest("w")
         jobs = await slow.engine.store.claim(request)  # committed, and what follows is still on the way
         await fast.settle(commands.succeed(jobs[0]))
-        slow.transport.claimed(request, jobs)
+        slow.transport.on_claim(request, jobs)
         await slow.sent()
-        assert await slow.transport.taken(jobs) == {jobs[0].job_id: None}
+        assert await slow.transport.places_of(jobs) == {jobs[0].job_id: None}
         assert stream.entries() == []
 
 
@@ -109,11 +109,11 @@ async def test_a_redis_that_hangs_delays_neither_commits_nor_claims(
         monkeypatch.setattr(transport, "TAKE_S", 0.25)
         async with asyncio.timeout(within(2.5)):
             for _ in range(5):
-                assert await rig.transport.taken(jobs[:1]) == {jobs[0].job_id: None}
+                assert await rig.transport.places_of(jobs[:1]) == {jobs[0].job_id: None}
         monkeypatch.undo()
         os.kill(frozen.pid, signal.SIGCONT)
         await rig.sent()
-        assert (await rig.transport.taken(jobs[:1]))[jobs[0].job_id] is not None
+        assert (await rig.transport.places_of(jobs[:1]))[jobs[0].job_id] is not None
 
 
 async def test_while_redis_is_away_a_claim_is_told_so_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,4 +124,4 @@ async def test_while_redis_is_away_a_claim_is_told_so_at_once(monkeypatch: pytes
         await rig.sent()
         async with asyncio.timeout(within(1.0)):
             for _ in range(100):
-                assert await rig.transport.taken([job]) == {job.job_id: None}
+                assert await rig.transport.places_of([job]) == {job.job_id: None}

@@ -37,7 +37,7 @@ async def test_a_worker_is_given_its_message_and_the_end_acknowledges_it(live: L
     stream.redis.xack(claim["stream"], "workers", claim["message_id"])  # as the contract asks of a worker
     assert (await worker.say("complete", claim, result=1)).json() == {"ok": True, "ack": True}
     assert live.engine.transport is not None
-    await live.engine.transport.flushed(60)
+    await live.engine.transport.flush(60)
     assert stream.entries() == []
 
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from callsheet.engine.transport.keeping import AUDIT
+from callsheet.engine.transport.maintenance import AUDIT
 from callsheet.kernel import commands
 from callsheet.store.protocol import ClaimRequest
 from tests.store_driver import new_job
@@ -24,10 +24,10 @@ async def test_the_relay_publishes_what_has_no_live_message_and_nothing_else(rig
     await rig.engine.enqueue(old)
     await rig.sent()
     before = stream.entries()
-    assert await rig.transport.keeping.relay() == 0
+    assert await rig.transport.maintenance.relay() == 0
     stream.redis.xdel(stream.key(), before[1][0])
     await rig.engine.store.enqueue([lost_job := new_job()])  # its process died before it could publish
-    assert await rig.transport.keeping.relay() == 2
+    assert await rig.transport.maintenance.relay() == 2
     assert sorted(stream.stays()) == sorted(f"{new.job_id}.0" for new in (*old, lost_job))
 
 
@@ -36,14 +36,14 @@ async def test_a_whole_line_is_published_again_after_a_flush(rig: Rig, stream: S
     await rig.engine.enqueue(jobs)
     await rig.sent()
     stream.redis.flushdb()
-    assert await rig.transport.keeping.relay() == 1_200
+    assert await rig.transport.maintenance.relay() == 1_200
     assert sum(len(stream.stays(f"q{n}")) for n in range(3)) == 1_200
 
 
 async def test_many_relays_publish_a_message_once(url: str, redis_url: str, stream: Stream) -> None:
     async with rigged(url, redis_url) as a, rigged(url, redis_url) as b, rigged(url, redis_url) as c:
         await a.engine.store.enqueue([new_job() for _ in range(100)])
-        published = await asyncio.gather(*(rig.transport.keeping.relay() for rig in (a, b, c)))
+        published = await asyncio.gather(*(rig.transport.maintenance.relay() for rig in (a, b, c)))
         assert sum(published) == 100
         assert len(stream.entries()) == 100
 
@@ -60,7 +60,7 @@ async def test_a_message_of_the_relay_that_came_too_late_is_taken_back(
         return page
 
     monkeypatch.setattr(rig.engine.store, "ready_jobs", as_it_was)
-    await rig.transport.keeping.relay()
+    await rig.transport.maintenance.relay()
     assert stream.entries() == []
     assert stream.known() == {}
 
@@ -123,9 +123,9 @@ async def test_a_message_that_another_put_for_a_job_that_waits_is_adopted(rig: R
     async with asyncio.timeout(60):
         while not stream.known():
             await asyncio.sleep(0.01)
-    assert await rig.transport.keeping.relay() == 0
+    assert await rig.transport.maintenance.relay() == 0
     (job,) = await rig.claim()
-    place = (await rig.transport.taken([job]))[new.job_id]
+    place = (await rig.transport.places_of([job]))[new.job_id]
     assert place is not None
     assert place.message_id == foreign
 
@@ -138,7 +138,7 @@ async def test_what_dead_processes_left_behind_is_found_by_the_audit(url: str, r
         (job,) = await rig.claim("c")
         (unread,) = await rig.engine.store.claim(ClaimRequest("w", ("d",)))
         await rig.engine.store.settle([commands.succeed(job), commands.succeed(unread)])
-        await rig.transport.keeping.audit()
+        await rig.transport.maintenance.audit()
         assert (stream.stays("c"), stream.stays("d")) == ([], [])
         assert stream.stays("a") == [f"{waits.job_id}.0"]
         assert stream.stays("b") == [f"{running.job_id}.0"]
@@ -156,7 +156,7 @@ async def test_the_pending_list_of_a_dead_consumer_is_taken_over_page_by_page(ri
     await asyncio.sleep(0)
     owners = []
     for _ in range(3):
-        await rig.transport.keeping.audit()
+        await rig.transport.maintenance.audit()
         owners.append(sum(owner == rig.transport.wire.me for owner in stream.pending().values()))
     assert owners == [AUDIT, 2 * AUDIT, count]
     assert stream.consumers() == {rig.transport.wire.me}
@@ -176,7 +176,7 @@ async def test_an_entry_whose_message_was_deleted_leaves_the_pending_list(rig: R
     await rig.claim()
     ((message_id, _),) = stream.entries()
     stream.redis.xdel(stream.key(), message_id)
-    await rig.transport.keeping.audit()
+    await rig.transport.maintenance.audit()
     assert stream.pending() == {}
 
 
@@ -185,7 +185,7 @@ async def test_messages_of_a_stream_that_was_deleted_are_forgotten(rig: Rig, str
     (job,) = await rig.engine.store.claim(ClaimRequest("w"))
     await rig.engine.store.settle([commands.succeed(job)])
     stream.redis.delete(stream.key())
-    await rig.transport.keeping.audit()
+    await rig.transport.maintenance.audit()
     assert stream.known() == {}
     assert stream.redis.smembers("callsheet:queues") == set()
 
@@ -201,7 +201,7 @@ async def test_a_process_that_says_goodbye_leaves_no_consumer(url: str, redis_ur
             async with asyncio.timeout(60):
                 while stream.redis.zscore("callsheet:processes", other.transport.wire.me) is None:
                     await asyncio.sleep(0.005)
-        await rig.transport.keeping.audit()
+        await rig.transport.maintenance.audit()
         assert other.transport.wire.me not in stream.consumers()
 
 

@@ -64,7 +64,7 @@ async def test_a_callers_transaction_publishes_nothing_until_it_commits(
             if url.startswith("sqlite"):
                 with sqlite3.connect(url.removeprefix("sqlite:///")) as db:
                     app.within(db).enqueue(resize)
-                    await rig.transport.keeping.relay()
+                    await rig.transport.maintenance.relay()
                     before = len(stream.entries())
                     db.commit() if commit else db.rollback()
                 return before
@@ -72,17 +72,17 @@ async def test_a_callers_transaction_publishes_nothing_until_it_commits(
             transaction = db2.transaction()
             await transaction.start()
             await app.within(db2).enqueue(resize)
-            await rig.transport.keeping.relay()
+            await rig.transport.maintenance.relay()
             before = len(stream.entries())
             await (transaction.commit() if commit else transaction.rollback())
             await db2.close()
             return before
 
         assert await enqueue(commit=False) == 0
-        await rig.transport.keeping.relay()
+        await rig.transport.maintenance.relay()
         assert stream.entries() == []
         assert await enqueue(commit=True) == 0
-        await rig.transport.keeping.relay()
+        await rig.transport.maintenance.relay()
         assert len(stream.entries()) == 1
 
 
@@ -131,7 +131,7 @@ async def test_held_jobs_get_their_message_when_they_come_into_line(rig: Rig, st
     slots = [new_job(concurrency_key="k") for _ in range(2)]
     await rig.engine.enqueue([child, later, *slots])
     await rig.sent()
-    relay = rig.transport.keeping.relay
+    relay = rig.transport.maintenance.relay
     await relay()
     assert set(stream.stays()) == {f"{parent.job_id}.0", f"{slots[0].job_id}.0"}
     (job, in_slot) = await rig.claim(limit=2)
@@ -213,7 +213,7 @@ async def test_a_message_that_comes_after_the_end_of_its_job_is_not_kept(
         answers = await slow.engine.store.enqueue([new])  # committed, and its message is still on the way
         (job,) = await fast.engine.store.claim(ClaimRequest("w"))
         await fast.settle(commands.succeed(job))
-        slow.transport.enqueued([new], answers)
+        slow.transport.on_enqueue([new], answers)
         await slow.sent()
         assert stream.entries() == []
 
@@ -227,7 +227,7 @@ async def test_nor_is_one_that_comes_after_a_claim_made_it_and_the_end_took_it_a
         (job,) = await fast.claim()
         assert len(stream.pending()) == 1
         await fast.settle(commands.succeed(job))
-        slow.transport.enqueued([new], answers)
+        slow.transport.on_enqueue([new], answers)
         await slow.sent()
         assert (stream.entries(), stream.known()) == ([], {})
 
@@ -236,7 +236,7 @@ async def test_a_worker_may_acknowledge_by_itself(rig: Rig, stream: Stream) -> N
     for _ in range(2):
         await rig.add()
     first, second = await rig.claim()
-    places = await rig.transport.taken([first, second])
+    places = await rig.transport.places_of([first, second])
     for job, delete in ((first, False), (second, True)):
         place = places[job.job_id]
         assert place is not None

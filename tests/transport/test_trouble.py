@@ -71,11 +71,11 @@ async def test_in_mid_run_it_loses_no_job_and_doubles_none(
             await working
             assert sorted(ran) == list(range(300))
             assert engine.transport is not None
-            await engine.transport.flushed(60)
+            await engine.transport.flush(60)
             with driver.Redis.from_url(server.url(), decode_responses=True) as client:
                 async with asyncio.timeout(60):
                     while Stream(client).entries():
-                        await engine.transport.keeping.audit()
+                        await engine.transport.maintenance.audit()
                         await asyncio.sleep(0.05)
 
 
@@ -105,7 +105,7 @@ async def test_what_waits_for_redis_is_bounded(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("callsheet.engine.transport.sender.MOST", 100)
     async with rigged(stores.fresh_url("sqlite"), "redis://127.0.0.1:1/0") as rig:
         batch = [new_job() for _ in range(300)]
-        rig.transport.enqueued(batch, await rig.engine.store.enqueue(batch))
+        rig.transport.on_enqueue(batch, await rig.engine.store.enqueue(batch))
         assert len(rig.transport._sender._steps) == 100
         await rig.sent()
         assert rig.transport.wire.away
@@ -141,6 +141,6 @@ async def test_a_redis_that_is_too_old_is_not_used(rig: Rig, monkeypatch: pytest
 
     wire = rig.transport.wire
     monkeypatch.setattr(wire.redis, "info", info)
-    wire._checked = False
+    wire._is_checked = False
     await rig.add()
     assert wire.away

@@ -78,7 +78,7 @@ async def test_a_worker_is_woken_by_a_message_alone(url: str, redis_url: str, mo
         worker = app.worker(poll=3600.0, housekeeping=False)
         working = asyncio.create_task(worker.run())
         async with asyncio.timeout(60):
-            while engine.transport is None or not engine.transport._reader._joined:
+            while engine.transport is None or not engine.transport._reader._own_groups:
                 await asyncio.sleep(0.01)
             (handle,) = await producer.enqueue([add.new_job(a=1)])
             while not (await handle.get()).status.terminal:

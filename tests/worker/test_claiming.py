@@ -9,7 +9,7 @@ import pytest
 from callsheet import Callsheet, Context, Fatal
 from callsheet.app.options import JobOptions
 from callsheet.engine import Engine
-from callsheet.engine.begun import AHEAD
+from callsheet.engine.silent_workers import AHEAD
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest

@@ -17,7 +17,7 @@ import pytest
 
 from callsheet import Callsheet, Context, JobCanceled
 from callsheet.engine import Engine
-from callsheet.engine.begun import KIND, BegunJobs, is_ahead
+from callsheet.engine.silent_workers import BEGUN_JOBS, BegunJobs, is_ahead
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StaleClaim
 from callsheet.kernel.job import Job, Status
@@ -324,9 +324,8 @@ async def test_a_long_job_that_was_claimed_ahead_is_listed_as_begun(app: Callshe
     engine = await app.engine()
 
     async def listed() -> set[str]:
-        return {
-            job_id for document in await engine.store.documents(KIND) for job_id in json.loads(document.body)["jobs"]
-        }
+        documents = await engine.store.documents(BEGUN_JOBS)
+        return {job_id for document in documents for job_id in json.loads(document.body)["jobs"]}
 
     async with working(app, concurrency=2):
         while len(start_events) < 2 or not {i for i in start_events if is_ahead(await engine.get(i))} <= await listed():
@@ -334,7 +333,7 @@ async def test_a_long_job_that_was_claimed_ahead_is_listed_as_begun(app: Callshe
         waiting = [job async for job in _all(engine) if job.job_id not in start_events and job.kind == "long"]
         assert not await listed() & {job.job_id for job in waiting}
         gate.set()
-    assert await engine.store.documents(KIND) == []
+    assert await engine.store.documents(BEGUN_JOBS) == []
 
 
 async def test_a_job_that_was_lost_early_begins_only_when_it_is_listed(app: Callsheet) -> None:
@@ -347,7 +346,7 @@ async def test_a_job_that_was_lost_early_begins_only_when_it_is_listed(app: Call
         (job,) = await engine.store.get([ctx.job_id])
         assert job is not None
         owner = job.worker_id or ""
-        lists = await engine.store.documents(KIND, owner)
+        lists = await engine.store.documents(BEGUN_JOBS, owner)
         seen.append(not is_ahead(job) or any(ctx.job_id in document.body for document in lists))
 
     @app.task
@@ -374,9 +373,8 @@ async def test_a_job_that_was_lost_once_begins_though_no_slot_is_ever_free(small
         ahead.suspects.append((0.0, Run(job, None, cast("Sends", None), float("inf"))))
 
     async def listed() -> set[str]:
-        return {
-            job_id for document in await engine.store.documents(KIND) for job_id in json.loads(document.body)["jobs"]
-        }
+        documents = await engine.store.documents(BEGUN_JOBS)
+        return {job_id for document in documents for job_id in json.loads(document.body)["jobs"]}
 
     began = list[str]()
     for free, count in ((0, 1), (0, 2), (2, 4), (0, 5), (0, 5)):

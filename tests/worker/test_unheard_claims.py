@@ -10,7 +10,7 @@ import pytest
 from callsheet import Callsheet, Context
 from callsheet.engine import Engine
 from callsheet.engine.housekeeping import Housekeeping
-from callsheet.engine.unheard import KIND, MOST, UnheardClaims, is_within, windows_of
+from callsheet.engine.silent_workers import MOST_WINDOWS, UNHEARD_CLAIMS, UnheardClaims, is_within, windows_of
 from callsheet.kernel.errors import StoreUnavailable
 from callsheet.kernel.job import Job, Status
 from callsheet.store.protocol import ClaimRequest, JobQuery
@@ -145,8 +145,8 @@ async def test_two_processes_of_one_name_write_beside_each_other(engine: Engine)
 
 async def test_the_list_does_not_grow_for_ever(engine: Engine) -> None:
     unheard = UnheardClaims(engine.store, "w")
-    for _ in range(MOST + 5):
+    for _ in range(MOST_WINDOWS + 5):
         unheard.add(time.monotonic())
         await unheard.write()
-    assert len(await windows_of(engine.store, "w")) == MOST
-    assert len(await engine.store.documents(KIND)) == 1
+    assert len(await windows_of(engine.store, "w")) == MOST_WINDOWS
+    assert len(await engine.store.documents(UNHEARD_CLAIMS)) == 1

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from callsheet.engine.quotas import MOST, Quota
-from callsheet.engine.stored import STORED
+from callsheet.engine.stored import STORED_BYTES
 from callsheet.http import problems
 from callsheet.http.audit import act
 from callsheet.http.auth import check
@@ -154,14 +154,14 @@ async def _page(
         return ["" if tenant == NOBODY else tenant], None
     limit, cursor = part
     keys = await state.keys.list() if state.keys is not None else []
-    documents = await state.engine.store.documents(STORED)
+    documents = await state.engine.store.documents(STORED_BYTES)
     names = sorted({*own, *(key.requester_id for key in keys), *(document.id for document in documents)} - {""})
     names = [name for name in ["", *names] if cursor is None or name > cursor]
     return names[:limit], names[limit - 1] if len(names) > limit else None
 
 
 async def _body(state: ServerState, tenant: str, own: Quota | None) -> dict[str, Any]:
-    limits = state.quotas.known(tenant)
+    limits = state.quotas.limits_of(tenant)
     used = {**await state.quotas.used(tenant), "streams": state.streams.of_tenant(tenant), "rate": None}
     set_ = {name: value for name, value in (own or Quota())._asdict().items() if value is not None}
     visible_limits = {name: value or None for name, value in limits._asdict().items()}

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from callsheet.engine.clock import DAY_MS, read_mark, told
+from callsheet.engine.clock import DAY_MS, describe, read_mark
 from callsheet.kernel.errors import CallsheetError, SchemaMismatch
 from callsheet.kernel.job import Status
 from callsheet.store import store_from_url
@@ -166,7 +166,7 @@ async def _clock_steps(store: Store) -> Finding:
     if recent:
         times = f"{len(recent)} times within a day, the last" if len(recent) > 1 else "once within a day,"
         advice = "see why it was wrong, and keep it right with NTP; jobs that waited were moved"
-        return warning("clock steps", f"{times} {told(recent[-1])}", advice)
+        return warning("clock steps", f"{times} {describe(recent[-1])}", advice)
     return good("clock steps", "none within a day")
 
 

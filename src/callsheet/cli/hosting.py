@@ -24,7 +24,7 @@ from callsheet.contracts.cortana import routes as cortana
 from callsheet.contracts.cortana.keeping import Keeping
 from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes, streams
-from callsheet.engine.quotas import DEFAULTS, Quota, checked
+from callsheet.engine.quotas import DEFAULTS, Quota, check_quota
 from callsheet.http.body_pace import Pace
 from callsheet.http.connections import ConnectionLimits
 from callsheet.http.hosts import Hosts
@@ -142,7 +142,7 @@ class Flags:
         )
 
     def _quota(self) -> Quota:
-        return checked(Quota(**{name: getattr(self, f"quota_{name}") for name in Quota._fields}))
+        return check_quota(Quota(**{name: getattr(self, f"quota_{name}") for name in Quota._fields}))
 
     def _edge(self) -> EdgeRules:
         return EdgeRules(

@@ -8,7 +8,7 @@ import click
 
 from callsheet.engine import Engine
 from callsheet.engine.quotas import Quota, Quotas
-from callsheet.engine.stored import STORED
+from callsheet.engine.stored import STORED_BYTES
 from callsheet.http.keys import ApiKeys
 from callsheet.settings import QUOTAS_LIST, QUOTAS_SET, STORE_ONLY
 
@@ -112,13 +112,13 @@ def reset(tenant: str, database_url: str) -> None:
 
 async def _tenants(engine: Engine, own: dict[str, Quota]) -> list[str]:
     keys = {key.requester_id for key in await ApiKeys(engine.store).list()}
-    stored = {document.id for document in await engine.store.documents(STORED)}
+    stored = {document.id for document in await engine.store.documents(STORED_BYTES)}
     return sorted({*own, *keys, *stored})
 
 
 def _limits(quotas: Quotas, own: dict[str, Quota], tenant: str) -> Quota:
     """What holds for a tenant; None where that is a default of servers, and none has told of its own."""
-    return quotas.known(tenant) if quotas.are_known or not tenant else own.get(tenant, Quota())
+    return quotas.limits_of(tenant) if quotas.are_known or not tenant else own.get(tenant, Quota())
 
 
 def _show(found: list[Shown]) -> None:

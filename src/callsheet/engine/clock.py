@@ -16,24 +16,20 @@ import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from callsheet.kernel.errors import DocumentConflict
-from callsheet.store.clock import TOLERANCE_MS, ClockStep
-from callsheet.store.protocol import Document
+from callsheet.store.clock import TOLERANCE_MS, ClockStep, Rebased
+from callsheet.store.protocol import Document, Store
 
 from .telemetry import fact
-
-if TYPE_CHECKING:
-    from callsheet.store.clock import Rebased
-    from callsheet.store.protocol import Store
 
 log = logging.getLogger("callsheet.clock")
 KIND, ID = "clock", "store"
 MARK_MS = 30_000  # the mark is written again at this age
 SILENT_MS = MARK_MS + TOLERANCE_MS  # an older mark comes from ended processes, or the clock stepped
 DOUBT_MS = 5_000  # the wait for processes that can tell which; they look each second
-REMEMBERED = 10
+STEPS_LISTED = 10
 RACES = 5
 DAY_MS = 86_400_000
 
@@ -139,20 +135,20 @@ class ClockWatch:
     def _step_since(self, mark: Mark | None, now: Look) -> int:
         """Return the distance of a step of the store's clock; 0 without a step, or if another process handled it."""
         if self._last is not None and now.steady[0] >= self._last.steady[1]:
-            expected = due(self._last, now)
+            interval = due(self._last, now)
         elif mark is None:
             return 0
         elif _is_of_boot(mark, self._boot, now):
-            expected = due(mark.look, now)
+            interval = due(mark.look, now)
         else:
             return _step((mark.look.at, max(mark.look.at, now.at)), now.at)  # this cannot detect a step forward
-        step = _step(expected, now.at)
-        return step if mark is None or self._is_open(mark, step, expected, now) else 0
+        step = _step(interval, now.at)
+        return step if mark is None or self._is_open(mark, step, interval, now) else 0
 
-    def _is_open(self, mark: Mark, step: int, expected: tuple[int, int], now: Look) -> bool:
+    def _is_open(self, mark: Mark, step: int, interval: tuple[int, int], now: Look) -> bool:
         """Return whether the mark is older than the step, so that no process has handled the step."""
         if step > 0:
-            return mark.look.at <= expected[1] + TOLERANCE_MS
+            return mark.look.at <= interval[1] + TOLERANCE_MS
         return mark.look.at > now.at + TOLERANCE_MS or self._last is None or mark.version == self._version
 
     async def _note(self, mark: Mark | None, now: Look) -> Mark:
@@ -164,9 +160,9 @@ class ClockWatch:
         before = mark or Mark(now, self._boot)
         since, ahead = (None, (*before.ahead, Step(now.at, step))) if step > 0 else undone(before.ahead, -step)
         steps = (*before.steps, Step(now.at, step))
-        after = Mark(now, self._boot, ahead[-REMEMBERED:], steps[-REMEMBERED:], before.version)
-        moved = await self._store.rebase(ClockStep(now.at - step, now.at, since), _document(after))
-        _tell(Step(now.at, step), moved)
+        after = Mark(now, self._boot, ahead[-STEPS_LISTED:], steps[-STEPS_LISTED:], before.version)
+        counts = await self._store.rebase(ClockStep(now.at - step, now.at, since), _document(after))
+        _tell(Step(now.at, step), counts)
         return after._replace(version=before.version + 1)
 
 
@@ -175,9 +171,9 @@ def due(last: Look, now: Look) -> tuple[int, int]:
     return last.at + now.steady[0] - last.steady[1], last.at + now.steady[1] - last.steady[0]
 
 
-def _step(expected: tuple[int, int], at: int) -> int:
+def _step(interval: tuple[int, int], at: int) -> int:
     """Return how far a time lies outside the expected range; 0 within the tolerance."""
-    step = at - min(max(at, expected[0]), expected[1])
+    step = at - min(max(at, interval[0]), interval[1])
     return step if abs(step) > TOLERANCE_MS else 0
 
 
@@ -222,16 +218,16 @@ def _ahead_ms(ahead: tuple[Step, ...], at: int) -> int:
     return sum(step.by_ms for step in ahead if step.at > at - DAY_MS)
 
 
-def _tell(step: Step, moved: Rebased) -> None:
+def _tell(step: Step, counts: Rebased) -> None:
     fact("clock_step")
     log.warning(
         "the store's clock stepped %s; %d waiting jobs, %d leases and %d callbacks were moved by as much",
-        told(step),
-        *moved,
+        describe(step),
+        *counts,
     )
 
 
-def told(step: Step) -> str:
+def describe(step: Step) -> str:
     """Return a step as text: direction, distance, and new time."""
     moment = datetime.fromtimestamp(step.at / 1000, UTC).isoformat(timespec="seconds")
     return f"{'forward' if step.by_ms > 0 else 'back'} by {timedelta(seconds=abs(step.by_ms) // 1000)} to {moment}"

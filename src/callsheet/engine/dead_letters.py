@@ -19,13 +19,11 @@ from callsheet.kernel.retry import JobError, Verdict
 from callsheet.kernel.wire import decode
 from callsheet.store.protocol import JobPage, JobQuery
 
-from .quotas import slot_of
+from .quotas import Quotas, slot_of
 from .resuming import first_of, resuming_job
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
-
-    from .quotas import Quotas
 
 DEAD = (Status.DEAD_LETTER,)
 ENDED_BADLY = (Status.DEAD_LETTER, Status.FAILED)
@@ -74,12 +72,12 @@ class Done(NamedTuple):
     why: str = ""
 
 
-async def find(engine: Engine, wanted: Wanted, limit: int, cursor: str | None = None) -> JobPage:
+async def find(engine: Engine, where: Wanted, limit: int, cursor: str | None = None) -> JobPage:
     """Return a page of dead letters, newest first.
 
     A page may hold fewer than `limit` jobs and still have a cursor; the last page has no cursor.
     """
-    w = wanted
+    w = where
     query = JobQuery(
         w.requester_id, STATUSES[w.status], w.kind, w.queue, w.contract, w.created_from, w.created_to, limit, cursor
     )
@@ -95,25 +93,25 @@ async def find(engine: Engine, wanted: Wanted, limit: int, cursor: str | None = 
 def error_of(job: Job) -> JobError:
     """Return the error that a job ended with; a foreign worker may have written any text."""
     try:
-        told = decode(job.error) if job.error else {}
+        fields = decode(job.error) if job.error else {}
     except (ValueError, RecursionError):
-        told = job.error
-    if not isinstance(told, Mapping):
-        return JobError("error", str(told))
-    retryable = told.get("retryable")
-    known = retryable if isinstance(retryable, bool) else None
-    return JobError(str(told.get("code", "error")), str(told.get("message", "")), known)
+        fields = job.error
+    if not isinstance(fields, Mapping):
+        return JobError("error", str(fields))
+    retryable = fields.get("retryable")
+    is_retryable = retryable if isinstance(retryable, bool) else None
+    return JobError(str(fields.get("code", "error")), str(fields.get("message", "")), is_retryable)
 
 
 def diagnose(job: Job) -> Diagnosis:
     """Return the class of a dead letter's error by the job's own policy, and advice for the next step."""
     error, policy = error_of(job), commands.policy_of(job)
     if error.code == "worker_lost":
-        told = f"its worker went silent {job.lease_losses} times: look for crashes and memory limits, then replay it"
-        return Diagnosis("worker_lost", told)
+        advice = f"its worker went silent {job.lease_losses} times: look for crashes and memory limits, then replay it"
+        return Diagnosis("worker_lost", advice)
     if error.code == UNKNOWN_TASK:
-        told = f"no worker has the task {job.kind!r}: start one of the queue {job.queue!r} that has it, then replay it"
-        return Diagnosis(UNKNOWN_TASK, told)
+        missing = f"no worker has the task {job.kind!r}"
+        return Diagnosis(UNKNOWN_TASK, f"{missing}: start one of the queue {job.queue!r} that has it, then replay it")
     verdict = policy.decide(error, attempt=1, refreshes=0, rand=0).verdict
     if verdict is Verdict.REFRESH:
         return Diagnosis("credentials", "its credentials were refused: give it fresh ones, then replay it")
@@ -122,8 +120,8 @@ def diagnose(job: Job) -> Diagnosis:
     if error.code in policy.throttled:
         return Diagnosis("throttled", "the other side asked for less: replay with a rate, later")
     tries = "1 attempt" if job.attempt_count == 1 else f"{job.attempt_count} attempts"
-    told = f"{tries} failed in a way that may pass: mend the cause, then replay it"
-    return Diagnosis("retryable", told)
+    advice = f"{tries} failed in a way that may pass: mend the cause, then replay it"
+    return Diagnosis("retryable", advice)
 
 
 def copy_id(job: Job) -> str:
@@ -172,13 +170,13 @@ async def replay(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None 
 
     Copies respect the tenants' `quotas` of running jobs, if given.
     """
-    found = [
+    jobs = [
         job
         for claim, job in zip(claims, await engine.store.get([claim.job_id for claim in claims]), strict=True)
         if job is not None and job.status in ENDED_BADLY and job.claim == claim
     ]
-    back, refused, why = [], 0, ""
-    for job in found:
+    back, refusals, why = [], 0, ""
+    for job in jobs:
         try:
             if comes_back(job):
                 back.append(commands.requeue(job))
@@ -187,10 +185,10 @@ async def replay(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None 
         except StoreError:
             raise
         except CallsheetError as error:
-            refused, why = refused + 1, str(error)
+            refusals, why = refusals + 1, str(error)
     if back:
         await engine.settle(back)
-    return Done(len(claims) - refused, refused, why)
+    return Done(len(claims) - refusals, refusals, why)
 
 
 async def purge(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None = None) -> Done:  # noqa: ARG001
@@ -203,16 +201,18 @@ async def purge(engine: Engine, claims: Sequence[Claim], quotas: Quotas | None =
 
 async def _copy(engine: Engine, job: Job, quotas: Quotas | None) -> None:
     """Enqueue the copy of a dead letter. Credentials are copied unchanged and stay bound to their original job."""
-    (kept,) = await engine.store.credentials([job.job_id])
-    running = quotas.known(job.requester_id).running if quotas is not None and job.concurrency_key is not None else 0
+    (credentials,) = await engine.store.credentials([job.job_id])
+    running = (
+        quotas.limits_of(job.requester_id).running if quotas is not None and job.concurrency_key is not None else 0
+    )
     copy = resuming_job(job)._replace(
         job_id=copy_id(job),
         correlation_id=job.correlation_id or f"replay:{job.job_id}",
         concurrency_key=slot_of(job.requester_id) if running else None,
         concurrency_limit=running or 1,
     )
-    if kept is not None:
-        copy = copy._replace(credentials=kept.envelope, resumed_from=await first_of(engine.store, job.job_id))
+    if credentials is not None:
+        copy = copy._replace(credentials=credentials.envelope, resumed_from=await first_of(engine.store, job.job_id))
     try:
         await engine.enqueue([copy])
     except DuplicateJob:

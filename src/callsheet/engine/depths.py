@@ -40,7 +40,7 @@ class Depths:
         self._asked_at = float("-inf")
         self._backlog: Mapping[str, Backlog] | None = None
         self._own = frozenset(queues)
-        self._shown: frozenset[str] = self._own
+        self._labels: frozenset[str] = self._own
         self._ever: set[str] = set()
         self._soon: asyncio.Task[None] | None = None
 
@@ -62,28 +62,28 @@ class Depths:
                 return
             try:
                 async with asyncio.timeout(PATIENCE_S):
-                    found = without_tenants(await engine.backlog())
-                self._show(found, self._own | engine.fair_queues)
-                self._backlog = with_others(found, self._shown)
+                    backlog = without_tenants(await engine.backlog())
+                self._show(backlog, self._own | engine.fair_queues)
+                self._backlog = with_others(backlog, self._labels)
             except Exception as error:  # noqa: BLE001 - the other metrics are wanted all the more
                 self._backlog = None
                 log.warning("the backlog cannot be read now: %s", str(error) or type(error).__name__)
             self._asked_at = time.monotonic()
 
-    def _show(self, found: Mapping[str, Backlog], own: frozenset[str]) -> None:
+    def _show(self, backlog: Mapping[str, Backlog], own: frozenset[str]) -> None:
         """Choose the queues with a label. An empty queue keeps its label while there is room: alerts wait for its 0."""
-        before = self._shown
-        ranked = sorted(
-            (found.keys() | before) - own - {OTHER},
-            key=lambda name: (-_size(found.get(name)), name not in before, name),
+        before = self._labels
+        candidates = sorted(
+            (backlog.keys() | before) - own - {OTHER},
+            key=lambda name: (-_size(backlog.get(name)), name not in before, name),
         )
-        chosen: list[str] = []
-        for name in ranked:
-            if len(chosen) < MOST_SHOWN and (name in self._ever or len(self._ever) < MOST_EVER):
-                chosen.append(name)
+        names: list[str] = []
+        for name in candidates:
+            if len(names) < MOST_SHOWN and (name in self._ever or len(self._ever) < MOST_EVER):
+                names.append(name)
                 self._ever.add(name)
-        has_others = OTHER in before or not found.keys() <= {*own, *chosen}
-        self._shown = own.union(chosen, [OTHER] if has_others else [])
+        has_others = OTHER in before or not backlog.keys() <= {*own, *names}
+        self._labels = own.union(names, [OTHER] if has_others else [])
 
     @property
     def _fresh(self) -> bool:
@@ -96,46 +96,46 @@ class Depths:
                 if self._soon is None or self._soon.done():
                     self._soon = self._loop.create_task(self.sample())
             else:
-                asked = asyncio.run_coroutine_threadsafe(self.sample(), self._loop)
+                sampling = asyncio.run_coroutine_threadsafe(self.sample(), self._loop)
                 with contextlib.suppress(concurrent.futures.TimeoutError, concurrent.futures.CancelledError):
-                    asked.result(PATIENCE_S)
+                    sampling.result(PATIENCE_S)
         return self._backlog
 
     def _depth(self) -> Iterable[Observation]:
-        found = self._latest()
-        if found is None:
+        backlog = self._latest()
+        if backlog is None:
             return
-        for queue, (ready, held, running, _) in sorted(found.items()):
+        for queue, (ready, held, running, _) in sorted(backlog.items()):
             for state, count in (("ready", ready), ("held", held), ("running", running)):
                 yield Observation(count, {"queue": queue, "state": state})
 
     def _oldest(self) -> Iterable[Observation]:
-        found = self._latest()
-        if found is None:
+        backlog = self._latest()
+        if backlog is None:
             return
-        for queue, its_own in sorted(found.items()):
+        for queue, its_own in sorted(backlog.items()):
             yield Observation((its_own.oldest_ms or 0) / 1000, {"queue": queue})
 
 
 def without_tenants(backlog: Mapping[str, Backlog]) -> dict[str, Backlog]:
     """Return the backlog by queue and required labels, with all tenants summed."""
-    return _summed((name.partition(OF_TENANT)[0] or name, its_own) for name, its_own in backlog.items())
+    return _sum((name.partition(OF_TENANT)[0] or name, its_own) for name, its_own in backlog.items())
 
 
-def with_others(backlog: Mapping[str, Backlog], shown: Collection[str]) -> dict[str, Backlog]:
+def with_others(backlog: Mapping[str, Backlog], labels: Collection[str]) -> dict[str, Backlog]:
     """Return the backlog of the labelled queues, 0 for empty queues; all other queues are summed as `other`."""
-    empty = dict.fromkeys(shown, Backlog())
-    return empty | _summed((name if name in shown else OTHER, its_own) for name, its_own in backlog.items())
+    empty = dict.fromkeys(labels, Backlog())
+    return empty | _sum((name if name in labels else OTHER, its_own) for name, its_own in backlog.items())
 
 
-def _summed(parts: Iterable[tuple[str, Backlog]]) -> dict[str, Backlog]:
-    found: dict[str, Backlog] = {}
+def _sum(parts: Iterable[tuple[str, Backlog]]) -> dict[str, Backlog]:
+    sums: dict[str, Backlog] = {}
     for name, part in parts:
-        known = found.get(name, Backlog())
-        ages = [age for age in (known.oldest_ms, part.oldest_ms) if age is not None]
-        counts = (known.ready + part.ready, known.held + part.held, known.running + part.running)
-        found[name] = Backlog(*counts, max(ages, default=None))
-    return found
+        before = sums.get(name, Backlog())
+        ages = [age for age in (before.oldest_ms, part.oldest_ms) if age is not None]
+        counts = (before.ready + part.ready, before.held + part.held, before.running + part.running)
+        sums[name] = Backlog(*counts, max(ages, default=None))
+    return sums
 
 
 def _size(backlog: Backlog | None) -> int:

@@ -4,41 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from callsheet.kernel import commands, new_jobs
 from callsheet.kernel.apply import after_settlement
 from callsheet.kernel.errors import JobNotFound, StaleClaim, StoreError
-from callsheet.kernel.job import Job, NewJob, Outcome, Status
+from callsheet.kernel.job import Claim, Event, Job, NewJob, Outcome, Status
+from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
 from callsheet.store import store_from_url
 from callsheet.store.hints import together
-from callsheet.store.protocol import Settled
+from callsheet.store.protocol import (
+    Backlog,
+    ClaimRequest,
+    Enqueued,
+    HeartbeatResult,
+    Hint,
+    JobPage,
+    JobQuery,
+    Settled,
+    Store,
+)
 
-from .beats import silence_ms_of
 from .lanes import Lanes, lane_name
 from .resuming import Steps, resume, steps_of
+from .silent_workers import silence_ms_of
 from .system_secrets import Sealers
-from .telemetry import ended, fact, verb
+from .telemetry import count_ended, fact, verb
 from .watch import Watch, Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-    from types import TracebackType
-
-    from callsheet.kernel.job import Claim, Event
-    from callsheet.kernel.settlement import Settlement
-    from callsheet.store.protocol import (
-        Backlog,
-        ClaimRequest,
-        Enqueued,
-        HeartbeatResult,
-        Hint,
-        JobPage,
-        JobQuery,
-        Store,
-    )
-
     from .transport import Transport
 
 SUCCEEDED, APPLIED = Status.SUCCEEDED, Settled.APPLIED  # read for every settlement, and slow to look up
@@ -112,10 +109,10 @@ class Engine:
             new_jobs.check_batch(batch, payload_limit_bytes=self._payload_limit_bytes)
             if self.fair_queues:
                 batch = [self._in_lane(new) for new in batch]
-                self.lanes.heard(new.queue for new in batch)
+                self.lanes.note_work(new.queue for new in batch)
             answers = await self.store.enqueue(batch, depth_limit=depth_limit, quotas=quotas, now=now)
         if self.transport is not None:
-            self.transport.enqueued(batch, answers)
+            self.transport.on_enqueue(batch, answers)
         return answers
 
     def _in_lane(self, new: NewJob) -> NewJob:
@@ -127,7 +124,7 @@ class Engine:
         with verb("claim", request.limit):
             jobs = await self.store.claim(request, now=now)
         if self.transport is not None:
-            self.transport.claimed(request, jobs)
+            self.transport.on_claim(request, jobs)
         return jobs
 
     async def heartbeat(
@@ -142,17 +139,17 @@ class Engine:
         with verb("settle", len(settlements)):
             answers = await self.store.settle(settlements, now=now)
         if self.transport is not None:
-            self.transport.settled(settlements, answers)
-        moved = [
+            self.transport.on_settle(settlements, answers)
+        applied_settlements = [
             s for s, answer in zip(settlements, answers, strict=True) if s.status is not SUCCEEDED and answer is APPLIED
         ]
         moves = answers.count(APPLIED)
-        ended(SUCCEEDED, moves - len(moved))
+        count_ended(SUCCEEDED, moves - len(applied_settlements))
         if moves < len(answers):
             fact("stale_claim", answers.count(Settled.STALE))
-        if moved:
-            _count(moved)
-            await self._cancel_requeued([s.job_id for s in moved if s.status is Status.QUEUED], now)
+        if applied_settlements:
+            _count(applied_settlements)
+            await self._cancel_requeued([s.job_id for s in applied_settlements if s.status is Status.QUEUED], now)
         return answers
 
     async def settle_one(self, job: Job, settlement: Settlement, *, now: int | None = None) -> Job:
@@ -236,13 +233,15 @@ class Engine:
     async def _cancel_requeued(self, job_ids: Sequence[str], now: int | None) -> None:
         """Cancel returned jobs with a cancellation request that their workers may have missed."""
         jobs = await self.store.get(job_ids) if job_ids else []
-        wanted = [j for j in jobs if j is not None and j.status is Status.QUEUED and j.cancel_requested_at is not None]
-        if wanted:
-            settlements = [commands.cancel(job, job.cancel_reason or "") for job in wanted]
+        cancelled_jobs = [
+            j for j in jobs if j is not None and j.status is Status.QUEUED and j.cancel_requested_at is not None
+        ]
+        if cancelled_jobs:
+            settlements = [commands.cancel(job, job.cancel_reason or "") for job in cancelled_jobs]
             answers = await self.store.settle(settlements, now=now)
-            ended(Status.CANCELED, answers.count(Settled.APPLIED))
+            count_ended(Status.CANCELED, answers.count(Settled.APPLIED))
         if self.transport is not None and job_ids:
-            self.transport.requeued(job for job in jobs if job not in wanted)
+            self.transport.on_requeue(job for job in jobs if job not in cancelled_jobs)
 
     async def _command(
         self,
@@ -270,10 +269,10 @@ def _transport(store: Store, redis_url: str) -> Transport:
     return Transport(store, redis_url)
 
 
-def _count(moved: Sequence[Settlement]) -> None:
+def _count(settlements: Sequence[Settlement]) -> None:
     """Count applied moves, other than successes, in the metrics."""
-    fact("retried", sum(s.outcome is Outcome.RETRIED for s in moved))
-    fact("lease_lost", sum(s.lease_lost for s in moved))
-    fact("dead_letter", sum(s.status is Status.DEAD_LETTER for s in moved))
-    for status, count in Counter(s.status for s in moved if s.status.terminal).items():
-        ended(status, count)
+    fact("retried", sum(s.outcome is Outcome.RETRIED for s in settlements))
+    fact("lease_lost", sum(s.lease_lost for s in settlements))
+    fact("dead_letter", sum(s.status is Status.DEAD_LETTER for s in settlements))
+    for status, count in Counter(s.status for s in settlements if s.status.terminal).items():
+        count_ended(status, count)

@@ -8,25 +8,23 @@ import logging
 import math
 import random
 import time
+from collections.abc import Callable, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.kernel.job import Job
+from callsheet.kernel.settlement import Settlement
 from callsheet.store.clock import TOLERANCE_MS
 from callsheet.store.protocol import Settled
 from callsheet.store.tasks import end, wait
 
-from .begun import lost_early
 from .clock import ClockWatch, Sight
 from .schedules import fire_due
+from .silent_workers import lost_early
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-    from types import TracebackType
-
-    from callsheet.kernel.job import Job
-    from callsheet.kernel.settlement import Settlement
-
     from .engine import Engine
 
 log = logging.getLogger("callsheet.housekeeping")
@@ -158,15 +156,15 @@ class Housekeeping:
         `seen_at` is the time of the last look at the clock: a later lease end may be the effect of a step since then.
         """
         total = 0
-        while expired := await self._expired(seen_at, now):
-            early = await lost_early(self._engine.store, expired)
-            taken = await self._settle_each(expired, functools.partial(_lose_lease, early), now)
-            total += taken
-            if len(expired) < self._chores.batch or not taken:
+        while jobs := await self._jobs_to_reap(seen_at, now):
+            early = await lost_early(self._engine.store, jobs)
+            count = await self._settle_each(jobs, functools.partial(_lose_lease, early), now)
+            total += count
+            if len(jobs) < self._chores.batch or not count:
                 break
         return total
 
-    async def _expired(self, seen_at: int | None, now: int | None) -> list[Job]:
+    async def _jobs_to_reap(self, seen_at: int | None, now: int | None) -> list[Job]:
         jobs = await self._engine.store.with_expired_lease(self._chores.batch, now=now)
         if seen_at is None:
             return jobs
@@ -175,10 +173,10 @@ class Housekeeping:
     async def cancel_broken(self, *, now: int | None = None) -> int:
         """Cancel jobs with a failed dependency, and then the jobs that depend on them."""
         total = 0
-        while broken := await self._engine.store.with_failed_dependency(self._chores.batch):
-            taken = await self._settle_each(broken, _cancel_broken, now)
-            total += taken
-            if not taken:
+        while jobs := await self._engine.store.with_failed_dependency(self._chores.batch):
+            count = await self._settle_each(jobs, _cancel_broken, now)
+            total += count
+            if not count:
                 break
         return total
 

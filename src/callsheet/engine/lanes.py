@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.lane import Lane, lane_name, lane_of
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
     from callsheet.store.protocol import Backlog
 
 __all__ = ["Lane", "Lanes", "lane_name", "lane_of"]
@@ -38,16 +36,16 @@ class Lanes:
         self._due_at = float("-inf")
         self._asking = asyncio.Lock()
 
-    def heard(self, names: Iterable[str]) -> frozenset[str]:
+    def note_work(self, names: Iterable[str]) -> frozenset[str]:
         """Record lanes that received jobs; return their names and the names of their queues."""
-        found = set(names)
-        for name in tuple(found):
+        queues = set(names)
+        for name in tuple(queues):
             lane = lane_of(name)
             if lane.queue != name:
                 self._by_queue.setdefault(lane.queue, {}).setdefault(name, 0)
                 self._heard_at[name] = time.monotonic()
-                found.add(lane.queue)
-        return frozenset(found)
+                queues.add(lane.queue)
+        return frozenset(queues)
 
     async def expand(
         self, queues: Sequence[str], labels: Collection[str] = (), tenants: Collection[str] | None = None
@@ -57,28 +55,28 @@ class Lanes:
         A queue and its lanes without a tenant hold jobs of all tenants; the claim itself filters these jobs.
         """
         await self._refresh()
-        wanted: list[str] = []
+        names: list[str] = []
         for queue in queues:
             lanes = [(0, queue)]
             for name, turn in self._by_queue.get(queue, {}).items():
                 lane = lane_of(name)
                 if lane.needs <= set(labels) and (tenants is None or not lane.tenant or lane.tenant in tenants):
                     lanes.append((turn, name))
-            wanted += [name for _, name in sorted(lanes)[:MOST]]
-        return tuple(dict.fromkeys(wanted))
+            names += [name for _, name in sorted(lanes)[:MOST]]
+        return tuple(dict.fromkeys(names))
 
-    def served(
-        self, asked: Sequence[str], got: Collection[str], *, short: bool, tenants: Collection[str] | None = None
+    def note_claim(
+        self, queues: Sequence[str], job_queues: Collection[str], *, short: bool, tenants: Collection[str] | None = None
     ) -> None:
         """Record a claim's result: served lanes move to the end of the turn; a short claim leaves the others empty.
 
         After a short claim for some `tenants`, only these tenants' own lanes are known to be empty.
         """
         self._turn += 1
-        for name in asked:
+        for name in queues:
             lanes = self._by_queue.get(lane_of(name).queue, {})
             if name in lanes:
-                if name in got:
+                if name in job_queues:
                     lanes[name] = self._turn
                 elif short and (tenants is None or lane_of(name).tenant in tenants):
                     self._forget(name)
@@ -88,7 +86,7 @@ class Lanes:
             return
         async with self._asking:
             if (asked_at := time.monotonic()) >= self._due_at:
-                self.heard((await self._backlog()).keys())
+                self.note_work((await self._backlog()).keys())
                 for name in [name for name, at in self._heard_at.items() if at < asked_at]:
                     self._forget(name)
                 now = time.monotonic()

@@ -10,26 +10,23 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from callsheet.kernel.errors import DocumentConflict, IdempotencyConflict, StoreError
 from callsheet.kernel.job import Claim
 from callsheet.kernel.wire import decode, encode
 from callsheet.store.clock import TOLERANCE_MS
-from callsheet.store.protocol import Document
+from callsheet.store.protocol import Document, Store
 from callsheet.store.tasks import end, wait
 
 from . import dead_letters
 from .dead_letters import Done, Wanted
 from .ids import new_id
+from .quotas import Quotas
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
-    from callsheet.store.protocol import Store
-
     from .engine import Engine
-    from .quotas import Quotas
 
 log = logging.getLogger("callsheet.operations")
 KIND = "operation"
@@ -87,25 +84,25 @@ async def begin(store: Store, operation: Operation) -> Operation:
     The error for a different request with the same id is IdempotencyConflict.
     """
     now = await store.now()
-    made = operation._replace(created_at=now, updated_at=now, next_at=now)
+    recorded_operation = operation._replace(created_at=now, updated_at=now, next_at=now)
     try:
-        await store.put_document(_document(made, 0))
+        await store.put_document(_document(recorded_operation, 0))
     except DocumentConflict:
         first = await get(store, operation.operation_id)
         if first is None or first.request_hash != operation.request_hash:
             raise IdempotencyConflict("this key was used before with another request; use a new one") from None
         return first
-    return made
+    return recorded_operation
 
 
 async def make_room(store: Store, requester_id: str) -> bool:
     """Delete a tenant's oldest ended operations to admit another; return False if MOST_OPEN are still open."""
-    known = [_read(document) for document in await store.documents(KIND)]
-    mine = [one for one in known if one.wanted.requester_id == requester_id]
-    ended = sorted((one.ended_at, one.operation_id) for one in mine if one.ended_at is not None)
-    if len(mine) - len(ended) >= MOST_OPEN:
+    operations = [_read(document) for document in await store.documents(KIND)]
+    mine = [one for one in operations if one.wanted.requester_id == requester_id]
+    ended_operations = sorted((one.ended_at, one.operation_id) for one in mine if one.ended_at is not None)
+    if len(mine) - len(ended_operations) >= MOST_OPEN:
         return False
-    for _, operation_id in ended[: max(0, len(mine) + 1 - MOST_OF_TENANT)]:
+    for _, operation_id in ended_operations[: max(0, len(mine) + 1 - MOST_OF_TENANT)]:
         await store.delete_document(KIND, operation_id)
     return True
 
@@ -124,10 +121,10 @@ async def stop(store: Store, operation_id: str) -> Operation | None:
         if not documents or _read(documents[0]).ended_at is not None:
             return _read(documents[0]) if documents else None
         now = await store.now()
-        stopped = _read(documents[0])._replace(status=STOPPED, updated_at=now, ended_at=now)
+        ended_operation = _read(documents[0])._replace(status=STOPPED, updated_at=now, ended_at=now)
         with contextlib.suppress(DocumentConflict):
-            await store.put_document(_document(stopped, documents[0].version))
-            return stopped
+            await store.put_document(_document(ended_operation, documents[0].version))
+            return ended_operation
 
 
 class Operations:
@@ -193,8 +190,8 @@ class Operations:
         """Correct an operation's times after the clock stepped back; its remaining waits stay the same."""
         behind_ms = operation.updated_at - now
         leased_until, next_at = operation.leased_until - behind_ms, operation.next_at - behind_ms
-        moved = operation._replace(updated_at=now, leased_until=leased_until, next_at=next_at)
-        await self._engine.store.put_document(_document(moved, document.version))
+        leased_operation = operation._replace(updated_at=now, leased_until=leased_until, next_at=next_at)
+        await self._engine.store.put_document(_document(leased_operation, document.version))
 
     async def _step(self, document: Document, operation: Operation, now: int) -> None:
         room = await self._room(operation)
@@ -202,15 +199,15 @@ class Operations:
             waits = operation._replace(next_at=now + FULL_MS, updated_at=now)
             await self._engine.store.put_document(_document(waits, document.version))
             return
-        planned = operation if operation.batch else await self._plan(operation, room)
-        held = planned._replace(owner=self._me, leased_until=now + LEASE_MS, updated_at=now)
+        with_batch = operation if operation.batch else await self._plan(operation, room)
+        held = with_batch._replace(owner=self._me, leased_until=now + LEASE_MS, updated_at=now)
         document = await self._engine.store.put_document(_document(held, document.version))
-        found = await ACTIONS[held.action](self._engine, held.batch, self._quotas) if held.batch else Done()
-        ended = await self._crossed_out(held, found)
+        result = await ACTIONS[held.action](self._engine, held.batch, self._quotas) if held.batch else Done()
+        after = await self._cross_out(held, result)
         try:
-            await self._engine.store.put_document(_document(ended, document.version))
+            await self._engine.store.put_document(_document(after, document.version))
         except DocumentConflict:
-            await self._count_late(held, found)
+            await self._count_late(held, result)
 
     async def _room(self, operation: Operation) -> int | None:
         """Return how many jobs a tenant's replay may enqueue now; None is unlimited, for operators and deletions."""
@@ -228,28 +225,30 @@ class Operations:
         page = await dead_letters.find(self._engine, operation.wanted, size, operation.cursor)
         return operation._replace(batch=tuple(job.claim for job in page.jobs), after_batch=page.cursor)
 
-    async def _crossed_out(self, held: Operation, found: Done) -> Operation:
+    async def _cross_out(self, held: Operation, result: Done) -> Operation:
         now = await self._engine.store.now()
-        counted = _counted(held, found)._replace(cursor=held.after_batch, after_batch=None, updated_at=now)
+        with_counts = _with_counts(held, result)._replace(cursor=held.after_batch, after_batch=None, updated_at=now)
         if held.rate is not None:
-            counted = counted._replace(next_at=max(now, held.next_at) + round(len(held.batch) / held.rate * 1000))
-        if held.after_batch is None or counted.size == 0:
-            return counted._replace(status=DONE, ended_at=now)
-        return counted
+            with_counts = with_counts._replace(
+                next_at=max(now, held.next_at) + round(len(held.batch) / held.rate * 1000)
+            )
+        if held.after_batch is None or with_counts.size == 0:
+            return with_counts._replace(status=DONE, ended_at=now)
+        return with_counts
 
-    async def _count_late(self, held: Operation, found: Done) -> None:
+    async def _count_late(self, held: Operation, result: Done) -> None:
         """Add a batch's counts to an operation that was stopped during the batch."""
         for document in await self._engine.store.documents(KIND, held.operation_id):
             operation = _read(document)
             if operation.status == STOPPED and operation.owner == self._me and operation.batch == held.batch:
-                await self._engine.store.put_document(_document(_counted(operation, found), document.version))
+                await self._engine.store.put_document(_document(_with_counts(operation, result), document.version))
 
 
-def _counted(operation: Operation, found: Done) -> Operation:
+def _with_counts(operation: Operation, result: Done) -> Operation:
     return operation._replace(
-        done=operation.done + found.done,
-        refused=operation.refused + found.refused,
-        why=found.why or operation.why,
+        done=operation.done + result.done,
+        refused=operation.refused + result.refused,
+        why=result.why or operation.why,
         batch=(),
     )
 

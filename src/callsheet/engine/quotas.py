@@ -9,17 +9,13 @@ import asyncio
 import contextlib
 import json
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NamedTuple
 
 from callsheet.kernel.errors import DocumentConflict, InvalidInput, StoreError
-from callsheet.store.protocol import Document
+from callsheet.store.protocol import Document, Store
 
-from .stored import RACES, UPLOADS, StoredBytes, refused
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
-
-    from callsheet.store.protocol import Store
+from .stored import RACES, UPLOADS, StoredBytes, quota_exceeded
 
 KIND, PUBLISHED = "quota", "quota_defaults"
 SERVER = "server"
@@ -53,7 +49,7 @@ UNLIMITED = Quota(0, 0, 0, 0, 0, 0)
 DEFAULTS = Quota(queued=20_000, running=0, bytes=100 * 10**9, streams=400, rate=2_000, uploads=1_000)
 
 
-def checked(quota: Quota) -> Quota:
+def check_quota(quota: Quota) -> Quota:
     """Return the quota unchanged; raises InvalidInput for a number out of range."""
     for name, value in quota._asdict().items():
         if value is not None and not 0 <= value <= MOST:
@@ -77,7 +73,7 @@ class Quotas:
         self._read_at, self._was_read = float("-inf"), False
         self._reading = asyncio.Lock()
 
-    def known(self, requester_id: str) -> Quota:
+    def limits_of(self, requester_id: str) -> Quota:
         """Return a tenant's effective quota, as of the last `refresh`; every field is a number."""
         defaults = self.defaults if requester_id else UNLIMITED
         own = self._own.get(requester_id)
@@ -124,47 +120,49 @@ class Quotas:
     async def set(self, requester_id: str, changes: Mapping[str, int | None]) -> Quota:
         """Change a tenant's own limits; None restores a default. Raises InvalidInput."""
         for _ in range(RACES):
-            found = await self._store.documents(KIND, requester_id)
-            quota = checked((_read(found[0]) if found else Quota())._replace(**changes))
+            documents = await self._store.documents(KIND, requester_id)
+            quota = check_quota((_read(documents[0]) if documents else Quota())._replace(**changes))
             body = json.dumps({name: value for name, value in quota._asdict().items() if value is not None})
             with contextlib.suppress(DocumentConflict):
-                await self._store.put_document(Document(KIND, requester_id, body, found[0].version if found else 0))
+                await self._store.put_document(
+                    Document(KIND, requester_id, body, documents[0].version if documents else 0)
+                )
                 await self.refresh(now=True)
                 return quota
         raise DocumentConflict(f"the quotas of {requester_id!r} changed {RACES} times meanwhile; try again")
 
     async def remove(self, requester_id: str) -> bool:
         """Restore a tenant's default limits; return False if the tenant had the defaults already."""
-        gone = await self._store.delete_document(KIND, requester_id)
+        is_deleted = await self._store.delete_document(KIND, requester_id)
         await self.refresh(now=True)
-        return gone
+        return is_deleted
 
     async def room(self, requester_id: str) -> int | None:
         """Return how many more jobs a tenant may queue; None is unlimited."""
-        limit = self.known(requester_id).queued
+        limit = self.limits_of(requester_id).queued
         if not limit:
             return None
-        (queued,) = await self._store.queued_of([requester_id], most=limit)
-        return limit - queued
+        (count,) = await self._store.queued_of([requester_id], most=limit)
+        return limit - count
 
     async def check_queued(self, requester_id: str) -> None:
         """Raise QuotaExceeded if a tenant's queue is full, before a job returns to the queue."""
         if await self.room(requester_id) == 0:
-            limit = self.known(requester_id).queued or 0
-            raise refused("queued", requester_id, limit=limit, used=limit)
+            limit = self.limits_of(requester_id).queued or 0
+            raise quota_exceeded("queued", requester_id, limit=limit, used=limit)
 
     async def used(self, requester_id: str) -> dict[str, int]:
         """Return a tenant's use of the quotas that the store counts.
 
         The count of queued jobs stops at MOST_COUNTED, or at the tenant's quota if that is higher.
         """
-        most = max(self.known(requester_id).queued or 0, MOST_COUNTED)
-        (queued,) = await self._store.queued_of([requester_id], most=most)
+        most = max(self.limits_of(requester_id).queued or 0, MOST_COUNTED)
+        (count,) = await self._store.queued_of([requester_id], most=most)
         running = sum(load.running for load in await self._store.worker_loads(requester_id))
-        stored = await self.bytes.of(requester_id)
-        return {"queued": queued, "running": running, "bytes": stored.total, "uploads": stored.open_uploads}
+        stored_bytes = await self.bytes.of(requester_id)
+        return {"queued": count, "running": running, "bytes": stored_bytes.total, "uploads": stored_bytes.open_uploads}
 
-    async def stored(self, requester_id: str) -> int:
+    async def stored_bytes(self, requester_id: str) -> int:
         """Return the bytes counted for a tenant: stored files, and bytes reserved for files in progress."""
         return (await self.bytes.of(requester_id)).total
 
@@ -173,7 +171,7 @@ class Quotas:
 
         `opens`: the bytes begin a new upload.
         """
-        quota = self.known(requester_id)
+        quota = self.limits_of(requester_id)
         most_open = quota.uploads or 0 if opens else None
         await self.bytes.charge(requester_id, {part: more}, quota.bytes or 0, most_open=most_open)
 
@@ -191,8 +189,8 @@ class Quotas:
         before = await self.bytes.of(requester_id)
         if before.charged_at + BEGINNING_MS > await self._store.now():
             return
-        stored, open_uploads = await count()
-        after = before._replace(parts={**before.parts, part: stored}, open_uploads=open_uploads)
+        part_bytes, open_uploads = await count()
+        after = before._replace(parts={**before.parts, part: part_bytes}, open_uploads=open_uploads)
         with contextlib.suppress(DocumentConflict):  # a file began in the meantime
             await self.bytes.keep(requester_id, after)
 

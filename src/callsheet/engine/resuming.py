@@ -10,21 +10,19 @@ import contextlib
 import json
 import uuid
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from callsheet.kernel.contracts import RESUMABLE
 from callsheet.kernel.errors import DuplicateJob, IllegalMove
 from callsheet.kernel.job import RESERVED_PREFIX, RESUMED_FROM, Job, Json, NewJob, Status
 from callsheet.kernel.new_jobs import IS_UUID
+from callsheet.store.protocol import Store
 
 from .quotas import slot_of
 
-if TYPE_CHECKING:
-    from callsheet.store.protocol import Store
-
 LONGEST_CHAIN = 50
 VERSION_AT = 14  # the index of the version digit in a UUID's text
-_RESUMED = uuid.UUID("5be0a4c1-2f8e-4f0a-9d6b-7a3f1c9e8d20")
+_NAMESPACE = uuid.UUID("5be0a4c1-2f8e-4f0a-9d6b-7a3f1c9e8d20")
 
 
 class Steps(NamedTuple):
@@ -36,22 +34,22 @@ class Steps(NamedTuple):
 
 async def steps_of(store: Store, job: Job) -> Steps:
     """Return the steps that a job may continue from. The job's own steps take precedence over inherited ones."""
-    known = await store.checkpoints(job.job_id)
-    results, jobs = _plain(known), [job.job_id]
-    while RESUMED_FROM in known and len(jobs) < LONGEST_CHAIN:
-        earlier = await _resumed(store, job, known[RESUMED_FROM])
+    checkpoints = await store.checkpoints(job.job_id)
+    results, jobs = _plain(checkpoints), [job.job_id]
+    while RESUMED_FROM in checkpoints and len(jobs) < LONGEST_CHAIN:
+        earlier = await _resumable_id(store, job, checkpoints[RESUMED_FROM])
         if earlier is None or earlier in jobs:
             break
-        known = await store.checkpoints(earlier)
-        results = {**_plain(known), **results}
+        checkpoints = await store.checkpoints(earlier)
+        results = {**_plain(checkpoints), **results}
         jobs.append(earlier)
     return Steps(results, tuple(jobs))
 
 
 async def first_of(store: Store, job_id: str) -> str:
     """Return the id that a job's credentials are bound to: the dead letter that it replays, else its own id."""
-    named = await named_by(store, job_id)
-    return job_id if named is None else named
+    earlier = await named_by(store, job_id)
+    return job_id if earlier is None else earlier
 
 
 async def named_by(store: Store, job_id: str) -> str | None:
@@ -65,7 +63,7 @@ async def named_by(store: Store, job_id: str) -> str | None:
     return None if text is None else str(json.loads(text))
 
 
-async def _resumed(store: Store, job: Job, text: Json) -> str | None:
+async def _resumable_id(store: Store, job: Job, text: Json) -> str | None:
     """Return the job id in a record, if the requesting job may use that job's steps."""
     try:
         job_id = json.loads(text)
@@ -79,8 +77,8 @@ async def _resumed(store: Store, job: Job, text: Json) -> str | None:
     return job_id
 
 
-def _plain(known: dict[str, Json]) -> dict[str, Json]:
-    return {name: data for name, data in known.items() if not name.startswith(RESERVED_PREFIX)}
+def _plain(checkpoints: dict[str, Json]) -> dict[str, Json]:
+    return {name: data for name, data in checkpoints.items() if not name.startswith(RESERVED_PREFIX)}
 
 
 def can_be_resumed(job: Job) -> bool:
@@ -103,10 +101,10 @@ async def resume(store: Store, job: Job, enqueue: Callable[[NewJob], Awaitable[o
     new = resuming_job(job)
     with contextlib.suppress(DuplicateJob):  # an earlier request made the job
         await enqueue(new)
-    (found,) = await store.get([new.job_id])
-    if found is None or (await steps_of(store, found)).jobs[1:2] != (job.job_id,):
+    (resuming,) = await store.get([new.job_id])
+    if resuming is None or (await steps_of(store, resuming)).jobs[1:2] != (job.job_id,):
         raise IllegalMove(f"job {job.job_id} cannot be resumed now: another job has its unique key or its new id")
-    return found
+    return resuming
 
 
 def resuming_job(job: Job) -> NewJob:
@@ -115,7 +113,7 @@ def resuming_job(job: Job) -> NewJob:
     The id depends on the claim, so that a job that an operator requeued and that ended again can be resumed anew.
     """
     return NewJob(
-        str(uuid.uuid5(_RESUMED, f"{job.job_id}:{job.claim_version}")),
+        str(uuid.uuid5(_NAMESPACE, f"{job.job_id}:{job.claim_version}")),
         job.kind,
         job.payload,
         job.queue,

@@ -11,7 +11,7 @@ import contextlib
 import logging
 import uuid
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -21,10 +21,7 @@ from callsheet.kernel.errors import DocumentConflict, DuplicateJob, InvalidInput
 from callsheet.kernel.job import Json, NewJob
 from callsheet.kernel.wire import decode, encode
 from callsheet.store.clock import TOLERANCE_MS
-from callsheet.store.protocol import Document
-
-if TYPE_CHECKING:
-    from callsheet.store.protocol import Store
+from callsheet.store.protocol import Document, Store
 
 log = logging.getLogger("callsheet.schedules")
 KIND = "schedule"
@@ -76,8 +73,8 @@ async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = No
     at = await store.now() if now is None else now
     slot = schedule.next_slot(at)
     new_jobs.enqueue(schedule.job_at(slot))
-    known = await store.documents(KIND, schedule.name)
-    await store.put_document(_document(schedule, slot, at, known[0].version if known else 0))
+    documents = await store.documents(KIND, schedule.name)
+    await store.put_document(_document(schedule, slot, at, documents[0].version if documents else 0))
 
 
 async def schedules(store: Store) -> list[tuple[Schedule, int]]:
@@ -93,15 +90,15 @@ async def delete_schedule(store: Store, name: str) -> bool:
 async def fire_due(store: Store, *, now: int | None = None) -> int:
     """Enqueue the jobs of due slots; return how many this process fired."""
     at = await store.now() if now is None else now
-    fired = 0
+    count = 0
     for document in await store.documents(KIND):
         try:
-            fired += await _fire(store, document, at)
+            count += await _fire(store, document, at)
         except StoreError:
             raise
         except Exception:
             log.exception("schedule %s cannot fire; the others go on", document.id)
-    return fired
+    return count
 
 
 async def _fire(store: Store, document: Document, at: int) -> bool:
@@ -115,11 +112,11 @@ async def _fire(store: Store, document: Document, at: int) -> bool:
         return False
     try:
         await store.enqueue([schedule.job_at(slot)], now=at)
-        fired = True
+        is_new = True
     except DuplicateJob:
-        fired = False  # another process fired this slot and has not yet advanced the schedule
+        is_new = False  # another process fired this slot and has not yet advanced the schedule
     await _move_on(store, _document(schedule, next_slot, at, document.version))
-    return fired
+    return is_new
 
 
 async def _move_on(store: Store, document: Document) -> None:

@@ -10,22 +10,18 @@ import asyncio
 import contextlib
 import json
 import random
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
 from weakref import WeakValueDictionary
 
 from callsheet.kernel.errors import DocumentConflict, QuotaExceeded
-from callsheet.store.protocol import Document
+from callsheet.store.protocol import Document, Store
 
 from .telemetry import quota_refused
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
-    from callsheet.store.protocol import Store
-
-STORED, JOB_FILES = "stored_bytes", "job_files"
+STORED_BYTES, JOB_FILES = "stored_bytes", "job_files"
 # The parts of a tenant's stored bytes. Open uploads of its clients count in `uploads` and `videos` from their start.
-UPLOADS, VIDEOS, ARTIFACTS, OUTPUTS, RESERVED = "uploads", "videos", "artifacts", "outputs", "reserved"
+UPLOADS, VIDEOS, ARTIFACTS, OUTPUTS, RESERVATIONS = "uploads", "videos", "artifacts", "outputs", "reserved"
 RACES = 100
 
 
@@ -50,8 +46,8 @@ class Stored(NamedTuple):
     def plus(self, changes: Mapping[str, int]) -> Stored:
         """Return these counts with bytes added to some parts, or subtracted; never below 0."""
         after = {part: max(0, self.parts.get(part, 0) + more) for part, more in changes.items()}
-        gone = {part: self.removed.get(part, 0) - more for part, more in changes.items() if more < 0}
-        return self._replace(parts={**self.parts, **after}, removed={**self.removed, **gone})
+        deletions = {part: self.removed.get(part, 0) - more for part, more in changes.items() if more < 0}
+        return self._replace(parts={**self.parts, **after}, removed={**self.removed, **deletions})
 
 
 class StoredBytes:
@@ -63,13 +59,13 @@ class StoredBytes:
 
     async def of(self, requester_id: str) -> Stored:
         """Return the counts of a tenant."""
-        for document in await self._store.documents(STORED, requester_id):
+        for document in await self._store.documents(STORED_BYTES, requester_id):
             return _read(document)
         return Stored({})
 
     async def of_all(self) -> dict[str, Stored]:
         """Return all counts, by tenant."""
-        return {document.id: _read(document) for document in await self._store.documents(STORED)}
+        return {document.id: _read(document) for document in await self._store.documents(STORED_BYTES)}
 
     async def charge(
         self, requester_id: str, changes: Mapping[str, int], limit: int, *, most_open: int | None = None
@@ -81,25 +77,25 @@ class StoredBytes:
         """
         more, now = sum(changes.values()), await self._store.now()
 
-        def counted(before: Stored) -> Stored:
+        def add_charge(before: Stored) -> Stored:
             if limit and more > 0 and before.total + more > limit:
-                raise refused("bytes", requester_id, limit=limit, used=before.total)
+                raise quota_exceeded("bytes", requester_id, limit=limit, used=before.total)
             if most_open and before.open_uploads >= most_open:
-                raise refused("uploads", requester_id, limit=most_open, used=before.open_uploads)
+                raise quota_exceeded("uploads", requester_id, limit=most_open, used=before.open_uploads)
             return before.plus(changes)._replace(
                 charged_at=now, open_uploads=before.open_uploads + (most_open is not None)
             )
 
-        await self._change(requester_id, counted)
+        await self._change(requester_id, add_charge)
 
     async def add(self, requester_id: str, changes: Mapping[str, int], *, closed: int = 0) -> None:
         """Count bytes already stored, or deleted (below 0), and subtract closed uploads."""
 
-        def counted(before: Stored) -> Stored:
+        def add_changes(before: Stored) -> Stored:
             return before.plus(changes)._replace(open_uploads=max(0, before.open_uploads - closed))
 
         if closed or any(changes.values()):
-            await self._change(requester_id, counted)
+            await self._change(requester_id, add_changes)
 
     async def _change(self, requester_id: str, change: Callable[[Stored], Stored]) -> None:
         line = self._lines.setdefault(requester_id, asyncio.Lock())
@@ -111,10 +107,10 @@ class StoredBytes:
                 await asyncio.sleep(random.uniform(0, 0.001 * race))  # noqa: S311 - so that writers do not march in step
         raise DocumentConflict("many files of this tenant begin at the same moment; try again")
 
-    async def keep(self, requester_id: str, stored: Stored) -> None:
+    async def keep(self, requester_id: str, state: Stored) -> None:
         """Write a count as given; raises DocumentConflict if the stored count changed since the read."""
-        body = {name: value for name, value in stored._asdict().items() if name != "version"}
-        await self._store.put_document(Document(STORED, requester_id, json.dumps(body), stored.version))
+        body = {name: value for name, value in state._asdict().items() if name != "version"}
+        await self._store.put_document(Document(STORED_BYTES, requester_id, json.dumps(body), state.version))
 
 
 async def mark_job(store: Store, job_id: str, requester_id: str) -> None:
@@ -123,7 +119,7 @@ async def mark_job(store: Store, job_id: str, requester_id: str) -> None:
         await store.put_document(Document(JOB_FILES, job_id, json.dumps({"requester_id": requester_id}), 0))
 
 
-def refused(quota: str, requester_id: str, *, limit: int, used: int) -> QuotaExceeded:
+def quota_exceeded(quota: str, requester_id: str, *, limit: int, used: int) -> QuotaExceeded:
     """Return the error of a full quota and count the refusal in metrics, without the tenant's name."""
     quota_refused(quota)
     return QuotaExceeded(quota, requester_id, limit=limit, used=used)
@@ -131,5 +127,5 @@ def refused(quota: str, requester_id: str, *, limit: int, used: int) -> QuotaExc
 
 def _read(document: Document) -> Stored:
     body = json.loads(document.body)
-    removed, open_uploads = body.get("removed", {}), body.get("open_uploads", 0)
-    return Stored(body["parts"], body["charged_at"], document.version, removed, open_uploads)
+    removals, open_uploads = body.get("removed", {}), body.get("open_uploads", 0)
+    return Stored(body["parts"], body["charged_at"], document.version, removals, open_uploads)

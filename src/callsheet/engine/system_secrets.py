@@ -9,16 +9,13 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from callsheet.kernel.errors import CallsheetError, DocumentConflict
-from callsheet.store.protocol import Document
-
-if TYPE_CHECKING:
-    from callsheet.store.protocol import Store
+from callsheet.store.protocol import Document, Store
 
 SECRET_BYTES = 32
-SEALED = "sealed"
+SEALED_FIELD = "sealed"
 RACES = 10
 
 
@@ -27,11 +24,9 @@ class Sealer(Protocol):
 
     async def seal(self, plain: str, *, owner: str, requester_id: str) -> str:
         """Return the sealed text."""
-        ...
 
     async def open(self, sealed: str, *, owner: str, requester_id: str) -> str:
         """Return the text that was sealed."""
-        ...
 
 
 Sealers = Callable[[], Sealer | None]  # called only when a secret is needed: a keyring may be a remote service
@@ -75,7 +70,7 @@ async def system_secret(store: Store, place: Place, sealer: Sealer | None = None
                 await _seal(store, place, document, text, sealer)
             return bytes.fromhex(text)
         text = secrets.token_hex(SECRET_BYTES)
-        body = place.clear(text) if sealer is None else await _sealed(place, text, sealer)
+        body = place.clear(text) if sealer is None else await _sealed_body(place, text, sealer)
         try:
             await store.put_document(Document(place.kind, place.name, body, 0))
         except DocumentConflict:
@@ -87,32 +82,32 @@ async def system_secret(store: Store, place: Place, sealer: Sealer | None = None
 def sealed_text(document: Document) -> str | None:
     """Return the sealed text in a document; None for a clear document."""
     body: Any = json.loads(document.body)
-    return str(body[SEALED]) if isinstance(body, dict) and SEALED in body else None
+    return str(body[SEALED_FIELD]) if isinstance(body, dict) and SEALED_FIELD in body else None
 
 
-def with_sealed(document: Document, sealed: str) -> Document:
+def with_sealed(document: Document, text: str) -> Document:
     """Return the document with this sealed text as its body."""
-    return document._replace(body=json.dumps({SEALED: sealed}))
+    return document._replace(body=json.dumps({SEALED_FIELD: text}))
 
 
 async def _read(place: Place, document: Document, sealer: Sealer | None) -> str:
-    sealed = sealed_text(document)
-    if sealed is None:
+    secret = sealed_text(document)
+    if secret is None:
         body = json.loads(document.body)
         return str(body if isinstance(body, str) else body["secret"])
     if sealer is None:
         advice = "give this process the keyring: CALLSHEET_KEYS_FILE, CALLSHEET_KEYS or CALLSHEET_KMS"
         raise SecretSealed(f"the secret {place.owner} of this store is sealed; {advice}")
-    return await sealer.open(sealed, owner=place.owner, requester_id="")
+    return await sealer.open(secret, owner=place.owner, requester_id="")
 
 
 async def _seal(store: Store, place: Place, document: Document, text: str, sealer: Sealer) -> None:
     """Replace the clear secret by the sealed one; a simultaneous seal by another process is just as good."""
     try:
-        await store.put_document(document._replace(body=await _sealed(place, text, sealer)))
+        await store.put_document(document._replace(body=await _sealed_body(place, text, sealer)))
     except DocumentConflict:
         return
 
 
-async def _sealed(place: Place, text: str, sealer: Sealer) -> str:
-    return json.dumps({SEALED: await sealer.seal(text, owner=place.owner, requester_id="")})
+async def _sealed_body(place: Place, text: str, sealer: Sealer) -> str:
+    return json.dumps({SEALED_FIELD: await sealer.seal(text, owner=place.owner, requester_id="")})

@@ -10,24 +10,22 @@ import contextlib
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from opentelemetry import metrics, trace
 from opentelemetry.metrics import CallbackOptions, Observation
 from opentelemetry.trace import Span, SpanKind, StatusCode
 
+from callsheet.kernel.job import Job
+from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import decode
-
-if TYPE_CHECKING:
-    from callsheet.kernel.job import Job
-    from callsheet.kernel.settlement import Settlement
 
 Source = Mapping[str, Callable[[], Iterable[Observation]]]
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 ATTEMPT_SECONDS = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
 FACTS = ("retried", "lease_lost", "stale_claim", "dead_letter", "clock_step")
 OUTCOMES = ("succeeded", "failed", "dead_letter", "canceled")
-UNMEASURED = ("_ProxyMeterProvider", "NoOpMeterProvider")  # the first class has no public name
+IDLE_METERS = ("_ProxyMeterProvider", "NoOpMeterProvider")  # the first class has no public name
 IDLE = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
 
 _sources: list[Source] = []
@@ -56,7 +54,7 @@ _refusals = _meter.create_counter("callsheet.quota.refused", "{refusal}", "What 
 def verb(name: str, items: int = 1) -> Iterator[None]:
     """Record a span and two metrics for one verb; 3 µs without an SDK, since an unseen span would cost 10 µs more."""
     attributes = {"verb": name, "error": ""}
-    begun = time.perf_counter()
+    begun_at = time.perf_counter()
     with _span(name, items) if tracing() else contextlib.nullcontext():
         try:
             yield
@@ -64,7 +62,7 @@ def verb(name: str, items: int = 1) -> Iterator[None]:
             attributes["error"] = type(error).__name__
             raise
         finally:
-            _seconds.record(time.perf_counter() - begun, attributes)
+            _seconds.record(time.perf_counter() - begun_at, attributes)
             _items.add(items, attributes)
 
 
@@ -83,7 +81,7 @@ def quota_refused(quota: str) -> None:
     _refusals.add(1, {"quota": quota})
 
 
-def ended(outcome: str, count: int = 1) -> None:
+def count_ended(outcome: str, count: int = 1) -> None:
     """Count ended jobs, by one of OUTCOMES."""
     if count:
         _ended.add(count, {"outcome": outcome})
@@ -91,10 +89,10 @@ def ended(outcome: str, count: int = 1) -> None:
 
 def measuring() -> bool:
     """Return whether a meter SDK is installed, so that per-job numbers are worth their cost. Check once per batch."""
-    return type(metrics.get_meter_provider()).__name__ not in UNMEASURED
+    return type(metrics.get_meter_provider()).__name__ not in IDLE_METERS
 
 
-def attempted(task: str, outcome: str, took_s: float) -> None:
+def record_attempt(task: str, outcome: str, took_s: float) -> None:
     """Record the duration of one attempt of a task. Call only if `measuring()`."""
     _attempts.record(took_s, {"task": task, "outcome": outcome})
 
@@ -130,7 +128,7 @@ class attempt_span:  # noqa: N801 - a word of its users: `with attempt_span(job)
     ) -> None:
         self._scope.__exit__(kind, error, trace)
 
-    def ended(self, settlement: Settlement | None) -> None:
+    def set_outcome(self, settlement: Settlement | None) -> None:
         """Set the attempt's outcome on the span; None means that its claim was lost."""
         status = "lost" if settlement is None else (settlement.outcome or settlement.status).value
         self._span.set_attribute("callsheet.status", status)

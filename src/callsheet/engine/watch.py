@@ -10,19 +10,13 @@ import asyncio
 import contextlib
 import logging
 from collections import deque
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Mapping
 
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.events import TERMINAL_EVENTS
-from callsheet.store.protocol import Hint
+from callsheet.kernel.job import Event
+from callsheet.store.protocol import Hint, Store
 from callsheet.store.tasks import end
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from callsheet.kernel.job import Event
-    from callsheet.store.protocol import Store
 
 log = logging.getLogger("callsheet.watch")
 POLL_S = 0.5
@@ -39,7 +33,7 @@ class Watch:
         self._store = store
         self._poll_s = poll_s
         self._watchers: dict[str, set[Watcher]] = {}
-        self._named: set[str] = set()
+        self._hinted: set[str] = set()
         self._with_others: dict[str, None] = {}  # jobs whose next event may come from a foreign program
         self._others_changed = False
         self._look = asyncio.Event()
@@ -76,7 +70,7 @@ class Watch:
 
     def want(self, job_id: str) -> None:
         """Request a read of this job's events."""
-        self._named.add(job_id)
+        self._hinted.add(job_id)
         self._look.set()
 
     def add(self, job_id: str, watcher: Watcher) -> None:
@@ -111,8 +105,8 @@ class Watch:
             try:
                 async for hint in self._store.hints():
                     anyone = hint == Hint() or "*" in hint.jobs
-                    self._named |= self._watchers.keys() if anyone else hint.jobs & self._watchers.keys()
-                    if self._named:
+                    self._hinted |= self._watchers.keys() if anyone else hint.jobs & self._watchers.keys()
+                    if self._hinted:
                         self._look.set()
             except StoreError as error:
                 log.warning("hints are away, watchers are polled for: %s", error)
@@ -126,24 +120,24 @@ class Watch:
                 async with asyncio.timeout_at(poll_at):
                     await self._look.wait()
             self._look.clear()
-            named, self._named = self._named, set()
+            job_ids, self._hinted = self._hinted, set()
             everyone = clock() >= poll_at  # also while hints for some jobs keep coming: hints for others may be lost
             try:
-                await self._deliver(list(self._watchers if everyone else named & self._watchers.keys()))
+                await self._deliver(list(self._watchers if everyone else job_ids & self._watchers.keys()))
                 if everyone:
                     await self._end_watchers_of_pruned_jobs()
                 if self._others_changed:
                     self._others_changed = False
                     await self._store.listen_for(self._with_others)
             except StoreError:
-                self._named |= named
+                self._hinted |= job_ids
             except Exception:
                 log.exception("a read for watchers failed; the next one tries again")
             if everyone:  # many idle watchers are polled less often, since hints rarely fail
                 poll_at = clock() + self._poll_s * min(10.0, max(1.0, len(self._watchers) / 200))
 
     async def _end_watchers_of_pruned_jobs(self) -> None:
-        idle = [job_id for job_id, watchers in self._watchers.items() if all(w.drained for w in watchers)]
+        idle = [job_id for job_id, watchers in self._watchers.items() if all(w.is_drained for w in watchers)]
         for job_id, job in zip(idle, await self._store.get(idle) if idle else [], strict=True):
             for watcher in list(self._watchers.get(job_id, ())) if job is None else ():
                 watcher.over(job_id)
@@ -175,7 +169,7 @@ class Watcher:
         self._open_ended = open_ended
         self._events: deque[Event] = deque()
         self._ready = asyncio.Event()
-        self.ended = self._poked = False
+        self.has_ended = self._is_poked = False
 
     @property
     def room(self) -> bool:
@@ -183,7 +177,7 @@ class Watcher:
         return len(self._events) < ROOM
 
     @property
-    def drained(self) -> bool:
+    def is_drained(self) -> bool:
         """Whether the reader has taken all events."""
         return not self._events
 
@@ -210,12 +204,12 @@ class Watcher:
 
     def end(self) -> None:
         """End the watcher: no further events follow."""
-        self.ended = True
+        self.has_ended = True
         self._ready.set()
 
     def poke(self) -> None:
         """Wake the reader without an event."""
-        self._poked = True
+        self._is_poked = True
         self._ready.set()
 
     async def take(self) -> list[Event]:
@@ -224,16 +218,16 @@ class Watcher:
         Cancelling this call loses no events.
         """
         while not self._events:
-            if self.ended or self._poked:
-                self._poked = False
+            if self.has_ended or self._is_poked:
+                self._is_poked = False
                 return []
             self._ready.clear()
             await self._ready.wait()
-        taken = list(self._events)
+        events = list(self._events)
         self._events.clear()
-        for job_id in {event.job_id for event in taken} & self.seqs.keys() if len(taken) == ROOM else ():
+        for job_id in {event.job_id for event in events} & self.seqs.keys() if len(events) == ROOM else ():
             self._watch.want(job_id)  # the watcher was full: there may be more events
-        return taken
+        return events
 
     def close(self) -> None:
         """Stop all jobs of this watcher, for a reader that has left."""

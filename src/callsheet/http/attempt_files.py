@@ -11,7 +11,7 @@ import contextlib
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from callsheet.engine.stored import ARTIFACTS, RESERVED, mark_job
+from callsheet.engine.stored import ARTIFACTS, RESERVATIONS, mark_job
 from callsheet.kernel.errors import DocumentConflict
 from callsheet.kernel.job import ADOPTED_FILES, Status
 from callsheet.objects import ObjectsError, Upload
@@ -120,11 +120,11 @@ async def change(
         if new == old:
             return before
         more = new.room - (old.room if old is not None else 0)
-        await quotas.charge(attempt.requester_id, more, RESERVED)
+        await quotas.charge(attempt.requester_id, more, RESERVATIONS)
         try:
             await store.put_document(before._replace(files={**before.files, name: new}).document())
         except BaseException as error:
-            await quotas.add(attempt.requester_id, -more, RESERVED)
+            await quotas.add(attempt.requester_id, -more, RESERVATIONS)
             if not isinstance(error, DocumentConflict):
                 raise
         else:
@@ -147,7 +147,7 @@ async def close(quotas: Quotas, store: Store, objects: Objects, record: AttemptF
         kept_bytes = sum(size for key, size in adopted_sizes.items() if key.startswith(f"{record.folder}/"))
         if kept_bytes:
             await mark_job(store, record.job_id, record.requester_id)
-        await quotas.bytes.add(record.requester_id, {RESERVED: -record.room, ARTIFACTS: kept_bytes})
+        await quotas.bytes.add(record.requester_id, {RESERVATIONS: -record.room, ARTIFACTS: kept_bytes})
     return True
 
 

@@ -47,7 +47,7 @@ async def check(request: Request, scope: str) -> Principal:
     request.scope["callsheet.principal"] = who
     if state.quotas.are_old:
         await state.quotas.refresh()
-    state.rates.check(who, quota=state.quotas.known(who.requester_id))
+    state.rates.check(who, quota=state.quotas.limits_of(who.requester_id))
     if not who.may(scope):
         raise Problem("forbidden", f"this key lacks the scope {scope}")
     state.audit.note_use(request, who)

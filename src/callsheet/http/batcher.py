@@ -89,7 +89,7 @@ class EnqueueBatcher:
 
         A job whose task has a concurrency key of its own keeps that key.
         """
-        running = self._quotas.known(new.requester_id).running
+        running = self._quotas.limits_of(new.requester_id).running
         if not running or new.concurrency_key is not None:
             return new
         return new._replace(concurrency_key=slot_of(new.requester_id), concurrency_limit=running)
@@ -207,7 +207,7 @@ class QueuedEstimates:
     async def limits(self, batch: Iterable[NewJob]) -> dict[str, int] | None:
         """Return the quotas that the store must check for a batch, or None if there are none."""
         counts = Counter(new.requester_id for new in batch)
-        quotas = {name: limit for name in counts if (limit := self._quotas.known(name).queued)}
+        quotas = {name: limit for name in counts if (limit := self._quotas.limits_of(name).queued)}
         if not quotas:
             return None
         await self._look(quotas, counts)

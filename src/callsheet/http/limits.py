@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.engine.quotas import DEFAULTS, UNLIMITED, Quota
-from callsheet.engine.stored import refused
+from callsheet.engine.stored import quota_exceeded
 
 from .buckets import Buckets
 from .problems import Problem, of_quota
@@ -65,7 +65,7 @@ class Rates:
             )
         limit = quota.rate
         if limit and who.requester_id and (wait_s := self._of_tenants.take(who.requester_id, limit, at)):
-            raise of_quota(refused("rate", who.requester_id, limit=limit, used=limit), wait_s)
+            raise of_quota(quota_exceeded("rate", who.requester_id, limit=limit, used=limit), wait_s)
 
 
 class Streams:
@@ -95,7 +95,7 @@ class Streams:
                 headers={"Retry-After": "5"},
             )
         if not who.admin and limit and (used := self._of_tenants[tenant]) >= limit:
-            raise of_quota(refused("streams", tenant, limit=limit, used=used), 5)
+            raise of_quota(quota_exceeded("streams", tenant, limit=limit, used=used), 5)
         self._of_keys[who.key_id] += 1
         self._of_tenants[tenant] += 1
 

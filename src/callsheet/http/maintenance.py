@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from callsheet.engine.quotas import BEGINNING_MS
-from callsheet.engine.stored import JOB_FILES, RESERVED
+from callsheet.engine.stored import JOB_FILES, RESERVATIONS
 from callsheet.kernel.errors import CallsheetError, DocumentConflict
 from callsheet.objects.folders import JOBS, Named, folder_of, named_by, part_of
 from callsheet.store.protocol import Document
@@ -141,7 +141,7 @@ class Recount:
             if upload["status"] == "open":
                 _add(walk.counted, upload["requester_id"], part_of(upload["key"]), upload["size"])
         for attempt in await attempt_files.open_records(self._store):
-            _add(walk.counted, attempt.requester_id, RESERVED, attempt.room)
+            _add(walk.counted, attempt.requester_id, RESERVATIONS, attempt.room)
             walk.attempts.append(attempt.folder)
         return walk
 

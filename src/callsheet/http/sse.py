@@ -112,7 +112,7 @@ class EventStream(Response):
         ident: Callable[[Event], str] | None = None,
     ) -> None:
         super().__init__(media_type="text/event-stream")
-        state.streams.enter(who, state.quotas.known(who.requester_id))
+        state.streams.enter(who, state.quotas.limits_of(who.requester_id))
         state.open.add(self)
         self._state, self.who, self._first, self._watcher, self._ident = state, who, first, watcher, ident
         self.beside: Coroutine[Any, Any, None] | None = None  # a coroutine that runs while the stream is open
@@ -164,7 +164,7 @@ class EventStream(Response):
                     return
                 watchdog.check_at = clock() + RECHECK_S
             events = await self._watcher.take()
-            if not events and self._watcher.ended:
+            if not events and self._watcher.has_ended:
                 return
             body = self._after_retry(await self.frames(events))
             if watchdog.ping_is_due() and (self.steady or not body):

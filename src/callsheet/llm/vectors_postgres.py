@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Self
 
-from callsheet.store.postgres.connection import Database
-from callsheet.store.postgres.target import Target
+from callsheet.store.postgres.connection import Database, Target
 
 from .vectors import Collection, Document, Passage, other_model
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from callsheet.kernel.audit import AuditEntry
+from callsheet.kernel.audit import AuditEntry
 
 
 class AuditQuery(NamedTuple):
@@ -33,8 +31,8 @@ class AuditQuery(NamedTuple):
 
     def matches(self, entry: AuditEntry) -> bool:
         """Return whether an entry has the query's action and actor."""
-        wanted = self.action
-        same = wanted is None or entry.action == wanted or (wanted.endswith(".") and entry.action.startswith(wanted))
+        action = self.action
+        same = action is None or entry.action == action or (action.endswith(".") and entry.action.startswith(action))
         return same and self.actor in (None, entry.actor)
 
 
@@ -53,12 +51,9 @@ class AuditVerbs(Protocol):
 
         S39: an acknowledged entry is kept, and stays as it was written.
         """
-        ...
 
     async def audit_find(self, query: AuditQuery) -> AuditPage:
         """Return entries by filter, newest first, in stable pages. S40: a requester sees only its own entries."""
-        ...
 
     async def audit_prune(self, *, before: int, limit: int) -> int:
         """Delete the oldest entries written before a moment; return how many. S41: newer entries stay."""
-        ...

@@ -47,4 +47,3 @@ class ClockVerbs(Protocol):
             After a step back, a delay keeps its remaining time. A requested moment (`run_at`) stays, as do past times.
             A step forward moves leases alone: waiting jobs may have become due.
         """
-        ...

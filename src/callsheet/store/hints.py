@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator
+from types import TracebackType
+from typing import Self
 
 from .protocol import Hint
 from .tasks import end
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from types import TracebackType
 
 MAX_NAMES = 1_000
 ANY_JOB = frozenset({"*"})
@@ -23,7 +21,7 @@ class Hints:
         self._receivers: set[_Receiver] = set()
 
     @property
-    def received(self) -> bool:
+    def has_receivers(self) -> bool:
         """Whether any receiver listens."""
         return bool(self._receivers)
 
@@ -49,7 +47,7 @@ class _Receiver:
         self._ready = asyncio.Event()
 
     def add(self, hint: Hint) -> None:
-        self._pending = hint if self._pending is None else merged(self._pending, hint)
+        self._pending = hint if self._pending is None else merge(self._pending, hint)
         self._ready.set()
 
     async def take(self) -> Hint:
@@ -79,7 +77,7 @@ class NoDoor:
         """Do nothing: no job arrived through this door."""
 
 
-def merged(a: Hint, b: Hint) -> Hint:
+def merge(a: Hint, b: Hint) -> Hint:
     """Merge two hints. A union of more than 1,000 names becomes a hint for anything."""
     if a == Hint() or b == Hint():
         return Hint()

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from callsheet.kernel.job import Claim, Delivery, OutboxEvent
+from callsheet.kernel.settlement import OutboxSettlement
+
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from callsheet.kernel.job import Claim, Delivery, OutboxEvent
-    from callsheet.kernel.settlement import OutboxSettlement
-
     from .protocol import HeartbeatResult, Settled
 
 
@@ -72,17 +71,14 @@ class OutboxVerbs(Protocol):
             oldest overall. A destination's backlog costs the claim no more than one event does. Expired leases come
             first; only a limit of 0 or an excluded requester holds them back.
         """
-        ...
 
     async def outbox_heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
     ) -> list[HeartbeatResult]:
         """Extend many outbox leases in one write; a stale claim extends nothing."""
-        ...
 
     async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
         """Record deliveries. S23: fenced like jobs; a stale settlement changes nothing."""
-        ...
 
     async def outbox_find(
         self,
@@ -93,11 +89,9 @@ class OutboxVerbs(Protocol):
         where: OutboxFilter = ANY_EVENT,
     ) -> list[OutboxEvent]:
         """Return outbox events for inspection, oldest first by default. S34: a requester sees only its own events."""
-        ...
 
     async def outbox_replay(self, replays: Sequence[Replay], *, now: int | None = None) -> list[bool]:
         """Return ended outbox events to the queue with 0 attempts; the answer says which events returned.
 
         S35: only an ended event returns, so repeating a replay changes nothing. Id and body stay.
         """
-        ...

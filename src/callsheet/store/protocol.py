@@ -7,21 +7,17 @@ Every verb takes `now` (milliseconds) for tests; None means the store's own cloc
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from enum import StrEnum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
+from types import TracebackType
+from typing import NamedTuple, Protocol, Self
 
-from callsheet.kernel.job import Json, Status
+from callsheet.kernel.job import Attempt, Claim, Credentials, Event, Job, Json, NewJob, Status
+from callsheet.kernel.settlement import Settlement
 
 from .audit import AuditVerbs
 from .clock import ClockVerbs
 from .outbox import OutboxVerbs
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-    from types import TracebackType
-
-    from callsheet.kernel.job import Attempt, Claim, Credentials, Event, Job, NewJob
-    from callsheet.kernel.settlement import Settlement
 
 
 class Enqueued(NamedTuple):
@@ -177,7 +173,6 @@ class Door(Protocol):
     @property
     def waiting(self) -> int:
         """How many jobs were handed to the worker already; its next claim includes these jobs, whatever its limit."""
-        ...
 
     async def __aenter__(self) -> Self: ...
 
@@ -185,15 +180,12 @@ class Door(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         """Close the door and return to the queue the jobs that were handed to the worker."""
-        ...
 
     def open(self) -> None:
         """Wait for a job alongside other workers; a hint announces the job. Repeated calls are safe."""
-        ...
 
     async def shut(self) -> None:
         """Stop waiting; a job may have arrived in the last moment."""
-        ...
 
 
 class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
@@ -208,22 +200,18 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
 
     async def open(self) -> Self:
         """Connect and check the schema version; raises SchemaMismatch or StoreUnavailable."""
-        ...
 
     async def close(self) -> None:
         """Release all connections and tasks. May be called twice."""
-        ...
 
     async def migrate(self) -> list[str]:
         """Migrate the schema to this program's version; return the names of the migrations that ran.
 
         Many processes may call this at once.
         """
-        ...
 
     async def now(self) -> int:
         """Return the store's time. S1: the store's clock decides leases and schedules, never the caller's."""
-        ...
 
     async def enqueue(
         self,
@@ -249,7 +237,6 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
             QuotaExceeded; jobs found by a key do not count. Exact on every store, also for simultaneous batches of
             several processes; jobs that return to the queue by themselves (a retry) are counted, not refused.
         """
-        ...
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
         """Take up to `limit` jobs, in one round trip if the queues have that many.
@@ -261,7 +248,6 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         S43: with `tenants`, exactly the jobs of these requesters, in the same order, however many other jobs precede
             them; other requesters' jobs stay unchanged. The claim reads no ended job.
         """
-        ...
 
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
@@ -272,7 +258,6 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         S45: the lease of a job that is to be cancelled ends after `silence_ms`: by default two heartbeats, two thirds
             of a lease. A cancellation shortens the lease to that time after the last heartbeat.
         """
-        ...
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """Apply moves in order, each whole or not at all.
@@ -285,66 +270,54 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         S16: repeating an applied settlement answers REPEATED and changes nothing. The store recognises a repeat by its
             attempt's outcome, or by its outbox rows: existing events are not written again.
         """
-        ...
 
     async def with_expired_lease(self, limit: int, *, now: int | None = None) -> list[Job]:
         """Return running jobs whose lease is over, longest first. S17: only `lease_expires_at` decides."""
-        ...
 
     async def running_of(self, worker_id: str, limit: int) -> list[Job]:
         """Return a worker's running jobs. S30: a job with an expired lease is listed until housekeeping takes it."""
-        ...
 
     async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
         """Return ready jobs, by queue and in claim order, without their payloads; reads no other jobs.
 
         S31: a job that is ready during a whole walk is listed once; held, running and ended jobs are not listed.
         """
-        ...
 
     async def with_failed_dependency(self, limit: int) -> list[Job]:
         """Return queued jobs with a failed dependency. S18: each job is listed until a settlement moves it."""
-        ...
 
     async def promote(self, *, now: int | None = None) -> int:
         """Make due and unblocked jobs ready, also jobs that a crash left behind; return how many."""
-        ...
 
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
         """Delete ended jobs with all their rows, expired keys and delivered outbox rows; return how many jobs.
 
         S19: only jobs that ended before `ended_before`, or ended longer ago than their own `ttl_s`.
         """
-        ...
 
     async def delete(self, claims: Sequence[Claim]) -> int:
         """Delete ended jobs with all their rows, except undelivered callbacks; return how many jobs.
 
         S32: a job that has not ended, or was claimed again after the caller's read, stays unchanged.
         """
-        ...
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
         """Return jobs by id, in the order of `job_ids`; None for an unknown id."""
-        ...
 
     async def find(self, query: JobQuery) -> JobPage:
         """Return jobs by filter, newest first, in stable pages; the last page has no cursor.
 
         S20: a requester sees only its own jobs.
         """
-        ...
 
     async def counts(self) -> dict[str, dict[Status, int]]:
         """Return how many jobs of each status each queue has."""
-        ...
 
     async def queued_of(self, requester_ids: Sequence[str], *, most: int) -> list[int]:
         """Return how many queued jobs each requester has, held jobs too, in the same order; each count stops at `most`.
 
         S38: the number that `enqueue` compares with its quotas.
         """
-        ...
 
     async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
         """Return waiting and running work by queue, without queues that have neither. Reads no ended job.
@@ -352,7 +325,6 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         S25: a queued job is ready if a claim would take it (in the queue's line, or delayed and due; a pause does not
             matter), else held; the age is by the store's clock and never below 0.
         """
-        ...
 
     async def ended_counts(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[EndedCount]:
         """Return counts of jobs that ended since a moment, by span (of `span_ms`), kind and status; reads no others.
@@ -360,59 +332,47 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         S36: with a requester, only the requester's jobs; `dead_letters` and `worker_loads` likewise. A job that
             returned to the queue has not ended.
         """
-        ...
 
     async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
         """Return the number of dead letters of each kind; reads only jobs that ended badly."""
-        ...
 
     async def worker_loads(self, requester_id: str | None = None) -> list[WorkerLoad]:
         """Return the workers that have running jobs, ordered by worker id; reads no other jobs."""
-        ...
 
     async def attempts(self, job_id: str) -> list[Attempt]:
         """Return all executions of a job, oldest first, the running attempt included."""
-        ...
 
     async def checkpoints(self, job_id: str) -> dict[str, Json]:
         """Return the results of a job's completed steps, by name."""
-        ...
 
     async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
         """Return events of many jobs, each after a `seq`, in order within a job, at most `limit` of each job.
 
         S21: a reader can resume from any event for as long as the job is kept.
         """
-        ...
 
     def hints(self) -> AsyncIterator[Hint]:
         """Yield wake-ups from this and other processes; hints may be lost, doubled or late."""
-        ...
 
     async def listen_for(self, job_ids: Collection[str]) -> None:
         """From now on give hints for these jobs alone when another program writes their events.
 
         Such hints may be lost. Stores without foreign writers do nothing.
         """
-        ...
 
     async def door(self, worker_id: str, queues: Sequence[str]) -> Door:
         """Return the door where this worker waits for jobs that other programs enqueue in these queues."""
-        ...
 
     async def idempotency_record(
         self, requester_id: str, key: str, *, now: int | None = None
     ) -> IdempotencyRecord | None:
         """Return the stored record of an idempotency key, None if the key is unknown or expired."""
-        ...
 
     async def pause(self, queue: str, *, paused: bool) -> None:
         """Pause or resume claims from a queue; running jobs continue. The queue need not exist yet."""
-        ...
 
     async def paused_queues(self) -> frozenset[str]:
         """Return the paused queues."""
-        ...
 
     async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
         """Return the encrypted credentials of jobs, in the same order; no other verb returns credentials.
@@ -420,7 +380,6 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         S27: credentials are written with their job, in the same transaction, or neither is. They are deleted in the
             write that ends the job as succeeded or canceled, else when the job is pruned.
         """
-        ...
 
     async def replace_credentials(self, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
         """Replace the first of each pair by the second unless the stored ones changed; return which were replaced.
@@ -428,27 +387,21 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         S28: of two writers one wins (version and wrapped key are compared), the other changes nothing; deleted
             credentials are not created again.
         """
-        ...
 
     async def credentials_under(self, kek_id: str, *, after: str = "", limit: int = 100) -> list[Credentials]:
         """Return credentials whose key this KEK wraps. S29: ordered by job id, after `after`, so that a walk ends."""
-        ...
 
     async def credential_keks(self) -> dict[str, int]:
         """Return how many credentials each KEK wraps, without KEKs that wrap none."""
-        ...
 
     async def put_document(self, document: Document) -> Document:
         """Write a document whose stored version is `document.version` (0: it must not exist).
 
         S24: of two writers with the same version one wins, the other gets DocumentConflict.
         """
-        ...
 
     async def documents(self, kind: str, id: str | None = None) -> list[Document]:
         """Return documents of a kind, ordered by id; an id that contains a NUL matches no document."""
-        ...
 
     async def delete_document(self, kind: str, id: str) -> bool:
         """Delete a document; return False if there was none."""
-        ...

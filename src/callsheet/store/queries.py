@@ -38,5 +38,5 @@ class Queries:
 def migrations_of(package: str) -> list[Migration]:
     """Return the package's migrations in order; migrations are forward-only and additive."""
     folder = files(package).joinpath("migrations")
-    found = [entry for entry in folder.iterdir() if entry.name.endswith(".sql")]
-    return sorted(Migration(int(e.name[:4]), e.name.removesuffix(".sql"), e.read_text("utf-8")) for e in found)
+    entries = [entry for entry in folder.iterdir() if entry.name.endswith(".sql")]
+    return sorted(Migration(int(e.name[:4]), e.name.removesuffix(".sql"), e.read_text("utf-8")) for e in entries)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
 from callsheet.kernel.audit import AuditEntry
 from callsheet.kernel.job import (
@@ -21,9 +22,6 @@ from callsheet.kernel.job import (
 
 from .audit import AuditPage
 from .protocol import ReadyJob, ReadyPage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 _WIDTH = len(Job._fields)  # the store's own columns come before the job's
 _STATUS = {s.value: s for s in Status}

@@ -1,7 +1,7 @@
 """Jobs claimed ahead of a worker's free slots: an attempt counts only after its function begins.
 
-The worker lists long-running jobs of such claims in the store as begun: see `engine.begun`. A job that lost an earlier
-lease waits here until the store lists it.
+The worker lists long-running jobs of such claims in the store as begun: see `engine.silent_workers`. A job
+that lost an earlier lease waits here until the store lists it.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from callsheet.engine.begun import is_ahead
+from callsheet.engine.silent_workers import is_ahead
 from callsheet.kernel.errors import StoreError
 
 if TYPE_CHECKING:
-    from callsheet.engine.begun import BegunJobs
+    from callsheet.engine.silent_workers import BegunJobs
 
     from .run import Run
     from .slots import Slots

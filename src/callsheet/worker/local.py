@@ -8,9 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Self
 
-from callsheet.engine.begun import BegunJobs
 from callsheet.engine.housekeeping import Housekeeping
-from callsheet.engine.unheard import UnheardClaims
+from callsheet.engine.silent_workers import BegunJobs, UnheardClaims
 from callsheet.kernel.errors import StoreError
 from callsheet.kernel.workers import BEATS_PER_LEASE
 from callsheet.store.hints import NoDoor
@@ -119,7 +118,7 @@ class LocalShift(Shift):
             return self._queues
         asked = await self._local.lanes.expand(self._queues)
         fair = [queue for queue in asked if queue not in self._queues]
-        self._local.lanes.served(asked, fair[:1], short=False)
+        self._local.lanes.note_claim(asked, fair[:1], short=False)
         return asked
 
     def _beside(self) -> Sequence[Coroutine[None, None, None]]:
@@ -132,7 +131,7 @@ class LocalShift(Shift):
             try:
                 async for hint in self._local.hints():
                     anything = hint == Hint()
-                    if anything or self._local.lanes.heard(hint.queues) & mine:
+                    if anything or self._local.lanes.note_work(hint.queues) & mine:
                         self._wake.set()
                     mine_too = anything or "*" in hint.jobs
                     self.heartbeat.poke(self._long_held() if mine_too else {i for i in hint.jobs if i in self.runs})

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from callsheet.engine.begun import is_ahead, needs_listing
+from callsheet.engine.silent_workers import is_ahead, needs_listing
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import WITH_CALLBACKS
 from callsheet.kernel.durations import seconds

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from callsheet.engine.telemetry import attempt_span, attempted, measuring, tracing
+from callsheet.engine.telemetry import attempt_span, measuring, record_attempt, tracing
 from callsheet.kernel import commands
 from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import CallsheetError
@@ -110,7 +110,7 @@ class Slots:
                 if traced:
                     with attempt_span(run.job) as span:
                         await self._attempt(run, told=told)
-                        span.ended(run.outcome)
+                        span.set_outcome(run.outcome)
                 elif told or run.stopped or (run.definition is not None and not run.definition.simple):
                     await self._attempt(run, told=told)
                 elif (settlement := await attempt(run, None, self._elsewhere, self._patience_s)) is not None:
@@ -228,7 +228,8 @@ def _tell_begin(run: Run) -> None:
 def _tell_end(run: Run, took_s: float) -> None:
     job, end = run.job, run.outcome
     how = "lost" if end is None else (end.outcome or end.status).value
-    attempted(job.kind if run.definition is not None else "unknown", how, took_s)  # others may send any name as a kind
+    kind = job.kind if run.definition is not None else "unknown"  # others may send any name as a kind
+    record_attempt(kind, how, took_s)
     log.info(
         "%s %s %s, attempt %d, took %.3f s, correlation id %s",
         job.job_id,

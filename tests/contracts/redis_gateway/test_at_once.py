@@ -17,7 +17,7 @@ from callsheet.engine import Engine, Housekeeping
 from callsheet.engine.watch import Watch
 from callsheet.kernel import commands
 from callsheet.store.protocol import ClaimRequest
-from callsheet.store.redis import RedisStore, blocking, door
+from callsheet.store.redis import RedisStore, door, listener
 
 from . import KINDS, add_event, fresh_url, gateway_job, our_worker, pending, plain_client, take, until
 
@@ -78,7 +78,7 @@ async def test_a_worker_takes_its_turn_among_foreign_ones_that_wait(
     app: Callsheet, client: Any, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis hands each message to whoever has waited longest: of 30, three who wait get ten each."""
-    for module in (blocking, door):
+    for module in (door, listener):
         monkeypatch.setattr(module, "BLOCK_MS", 3_600_000)  # who asks anew goes to the end of the line
     takers: Counter[str] = Counter()
     async with our_worker(app, **QUIET), strangers(url, "a", "b") as taken:
@@ -264,7 +264,7 @@ async def test_our_own_jobs_are_not_listened_for_twice(url: str) -> None:
 
 
 async def is_listened_for(store: RedisStore, job_id: str, *, yes: bool) -> bool:
-    return (job_id in store._tail._wanted) is yes
+    return (job_id in store._tail._job_ids) is yes
 
 
 async def test_foreign_events_are_heard_again_after_the_connection_broke(url: str, client: Any) -> None:

@@ -9,8 +9,7 @@ from typing import Any, ClassVar, TypeVar
 
 from callsheet.kernel.contracts import CORTANA, read_policy
 from callsheet.kernel.errors import SchemaMismatch, StoreError
-from callsheet.store.postgres.connection import SETTINGS, Database, connect, edge
-from callsheet.store.postgres.target import Target
+from callsheet.store.postgres.connection import SETTINGS, Database, Target, connect, edge
 from callsheet.store.queries import Queries, migrations_of
 
 T = TypeVar("T")
@@ -31,7 +30,7 @@ class CatalogDatabase(Database):
     async def read(self, work: Callable[[Any], Awaitable[T]]) -> T:
         """Run `work` in one read-only, repeatable-read transaction and return its result."""
         async with self._session() as session, session.transaction(isolation="repeatable_read", readonly=True):
-            if self.target.pooled:
+            if self.target.is_pooled:
                 await session.execute(self.transaction_settings)
             return await work(session)
 

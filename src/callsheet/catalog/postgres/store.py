@@ -25,7 +25,7 @@ from callsheet.catalog.search import Terms
 from callsheet.catalog.search import postgres as words
 from callsheet.catalog.search.records import Found, Query, Suggestion
 from callsheet.kernel.errors import InvalidInput
-from callsheet.store.postgres.target import Target
+from callsheet.store.postgres.connection import Target
 from callsheet.store.queries import Queries
 
 from . import schema, writing

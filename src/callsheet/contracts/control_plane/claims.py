@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.requests import Request
 
-from callsheet.engine.beats import REMOTE_BEAT_S, remote_silence_ms
 from callsheet.engine.lanes import lane_of
+from callsheet.engine.silent_workers import REMOTE_BEAT_S, remote_silence_ms
 from callsheet.http.state import PerServer, ServerState
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job
@@ -144,7 +144,7 @@ class Claimer:
             if self._turn.last is not self:
                 return []
             jobs = await self._engine.claim(request)
-        lanes.served(queues, {job.queue for job in jobs}, short=len(jobs) < body.max_jobs, tenants=tenants)
+        lanes.note_claim(queues, {job.queue for job in jobs}, short=len(jobs) < body.max_jobs, tenants=tenants)
         return jobs
 
     async def _usable(self, jobs: list[Job]) -> list[Job]:
@@ -157,7 +157,7 @@ class Claimer:
         if not jobs:
             return {"claimed": False, **extras, **self._note()}
         transport = self._engine.transport
-        messages = await transport.taken(jobs) if transport is not None else {}
+        messages = await transport.places_of(jobs) if transport is not None else {}
         jobs_told = []
         for job in jobs:
             message = messages.get(job.job_id) or (job.queue, f"{job.job_id}-{job.claim_version}")

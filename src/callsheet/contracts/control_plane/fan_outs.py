@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Iterable
 from typing import TYPE_CHECKING
 from weakref import WeakValueDictionary
 
-from callsheet.engine.stored import refused
+from callsheet.engine.stored import quota_exceeded
 from callsheet.http.state import PerServer, ServerState
 
 if TYPE_CHECKING:
@@ -38,8 +38,8 @@ class Places:
         if left is None:
             return
         if left < count:
-            limit = self._quotas.known(requester_id).queued or 0
-            raise refused("queued", requester_id, limit=limit, used=limit - left)
+            limit = self._quotas.limits_of(requester_id).queued or 0
+            raise quota_exceeded("queued", requester_id, limit=limit, used=limit - left)
         self._left[requester_id] = left - count
 
 

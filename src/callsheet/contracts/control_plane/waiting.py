@@ -146,7 +146,7 @@ class Waiting:
     def _news(self, names: Iterable[str]) -> set[News]:
         """Return the news of queue and lane names. A tenant's lane holds only that tenant's jobs."""
         names = set(names)
-        self._engine.lanes.heard(names)
+        self._engine.lanes.note_work(names)
         lanes = {News(lane.queue, lane.tenant) for lane in map(lane_of, names)}
         return {News(name) for name in names} | lanes
 

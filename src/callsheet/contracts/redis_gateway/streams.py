@@ -235,7 +235,7 @@ async def _all_jobs(state: ServerState, who: Principal) -> EventStream:
 
 async def _look_for_more(state: ServerState, new: JobQuery, watcher: Watcher, seen: set[str]) -> None:
     """Follow new jobs up to the limit of watched jobs; further jobs wait until a watched job ends."""
-    while not watcher.ended:
+    while not watcher.has_ended:
         await asyncio.sleep(LOOK_S)
         if (room := new.limit - len(watcher.seqs)) <= 0:
             continue

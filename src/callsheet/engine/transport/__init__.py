@@ -1,6 +1,6 @@
 """Redis Streams as the transport of a SQL store. Needs the extra `redis`: import this package only on use."""
 
-from .keeping import Pace
+from .maintenance import Pace
 from .messages import Place
 from .transport import Transport
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from callsheet.engine.lanes import lane_of
@@ -17,11 +18,9 @@ from callsheet.store.protocol import Hint
 from callsheet.store.tasks import wait
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from callsheet.store.hints import Hints
 
-    from .judge import Judge
+    from .messages import Judge
     from .wire import Wire
 
 log = logging.getLogger("callsheet.transport")
@@ -38,10 +37,10 @@ class Reader:
         self._wire = wire
         self._judge = judge
         self._hints = hints
-        self._wanted: dict[str, float] = {}
+        self._until: dict[str, float] = {}
         self._hungry = asyncio.Event()
-        self._joined: set[str] = set()
-        self._known: set[str] = set()
+        self._own_groups: set[str] = set()
+        self._groups: set[str] = set()
         self._known_until = 0.0
         self._clock = asyncio.get_running_loop().time
 
@@ -49,8 +48,8 @@ class Reader:
         """Record that a claim from these queues returned fewer jobs than requested."""
         until = self._clock() + HUNGER_S
         for queue in queues:
-            if queue in self._wanted or len(self._wanted) < MOST_QUEUES:
-                self._wanted[queue] = until
+            if queue in self._until or len(self._until) < MOST_QUEUES:
+                self._until[queue] = until
         self._hungry.set()
 
     def leave(self, queues: Iterable[str]) -> None:
@@ -59,39 +58,39 @@ class Reader:
         Workers that still wait here claim again, and `want` adds their queues again.
         """
         for queue in queues:
-            self._wanted.pop(queue, None)
+            self._until.pop(queue, None)
 
     async def run(self) -> None:
         """Read until cancelled."""
         while not self._wire.stopping.is_set():
             try:
-                await self._read(await self._chosen())
+                await self._read(await self._queues_to_read())
             except StoreError as error:
                 log.debug("no messages can be read now: %s", error)
-                self._joined.clear()
+                self._own_groups.clear()
                 await wait(self._wire.stopping, random.uniform(0.2, 1.0))  # noqa: S311 - jitter
             except Exception:
                 log.exception("a read of messages failed; the next one tries again")
                 await wait(self._wire.stopping, 1.0)
 
-    async def _chosen(self) -> list[str]:
+    async def _queues_to_read(self) -> list[str]:
         """Wait for queues to read and return them; this process becomes a consumer of each."""
         while True:
             now = self._clock()
-            self._wanted = {queue: until for queue, until in self._wanted.items() if until > now}
-            if self._wanted:
+            self._until = {queue: until for queue, until in self._until.items() if until > now}
+            if self._until:
                 break
             self._hungry.clear()
             await self._hungry.wait()
         if now >= self._known_until:
-            self._known, self._known_until = await self._wire.queues(), now + KNOWN_S
-            self._joined &= self._known
-        lanes = {queue for queue in self._known if lane_of(queue).queue in self._wanted}
-        chosen = sorted(self._wanted.keys() | lanes)[:MOST_QUEUES]
-        if new := [queue for queue in chosen if queue not in self._joined]:
-            self._joined |= set(await self._wire.run("join", *new))
-            self._known |= self._joined
-        return [queue for queue in chosen if queue in self._joined]
+            self._groups, self._known_until = await self._wire.queues(), now + KNOWN_S
+            self._own_groups &= self._groups
+        lanes = {queue for queue in self._groups if lane_of(queue).queue in self._until}
+        queues = sorted(self._until.keys() | lanes)[:MOST_QUEUES]
+        if new := [queue for queue in queues if queue not in self._own_groups]:
+            self._own_groups |= set(await self._wire.run("join", *new))
+            self._groups |= self._own_groups
+        return [queue for queue in queues if queue in self._own_groups]
 
     async def _read(self, queues: list[str]) -> None:
         if not queues:

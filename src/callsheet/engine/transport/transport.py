@@ -6,27 +6,21 @@ A message stands for one period of a job in its queue, and may be lost, doubled 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator, Iterable, Sequence
+from types import TracebackType
+from typing import Self
 
-from callsheet.kernel.job import Status
+from callsheet.kernel.job import Job, NewJob, Status
+from callsheet.kernel.settlement import Settlement
 from callsheet.store.hints import Hints
-from callsheet.store.protocol import Settled
+from callsheet.store.protocol import ClaimRequest, Enqueued, Hint, Settled, Store
 from callsheet.store.tasks import end
 
-from .judge import Judge
-from .keeping import Keeping, Pace
-from .messages import Place, ended_stay, enqueue_id_of, enqueue_id_of_claimed
+from .maintenance import Maintenance, Pace
+from .messages import Judge, Place, ended_stay, enqueue_id_of, enqueue_id_of_claimed
 from .reader import Reader
 from .sender import MOST, Kind, Sender, Step
 from .wire import Wire
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
-    from types import TracebackType
-
-    from callsheet.kernel.job import Job, NewJob
-    from callsheet.kernel.settlement import Settlement
-    from callsheet.store.protocol import ClaimRequest, Enqueued, Hint, Store
 
 TAKE_S = 0.25
 GOODBYE_S = 1.0
@@ -42,14 +36,14 @@ class Transport:
         self.wire = Wire(redis_url)
         self._hints = Hints()
         self._places: dict[str, Place] = {}
-        self._sender = Sender(self.wire, self._answered)
+        self._sender = Sender(self.wire, self._on_answer)
         judge = Judge(self.wire, store)
         self._reader = Reader(self.wire, judge, self._hints)
-        self.keeping = Keeping(self.wire, store, judge, self._hints, pace or Pace())
+        self.maintenance = Maintenance(self.wire, store, judge, self._hints, pace or Pace())
         self._tasks: list[asyncio.Task[None]] = []
 
     async def __aenter__(self) -> Self:
-        self._tasks = [asyncio.create_task(part.run()) for part in (self._sender, self._reader, self.keeping)]
+        self._tasks = [asyncio.create_task(part.run()) for part in (self._sender, self._reader, self.maintenance)]
         return self
 
     async def __aexit__(
@@ -60,7 +54,7 @@ class Transport:
     async def stop(self) -> None:
         """Send the waiting steps, if Redis accepts them, and close. May be called twice."""
         if self._tasks:
-            await self.flushed(GOODBYE_S)
+            await self.flush(GOODBYE_S)
             self.wire.stopping.set()
             tasks, self._tasks = self._tasks, []
             for task in tasks:
@@ -68,7 +62,7 @@ class Transport:
             await self.wire.close()  # also ends a read that the driver continued
             await end(*tasks)
 
-    async def flushed(self, patience_s: float) -> None:
+    async def flush(self, patience_s: float) -> None:
         """Wait up to `patience_s` until Redis has all reported commits; return at once while Redis is away."""
         await self._sender.caught_up(patience_s)
 
@@ -76,11 +70,11 @@ class Transport:
         """Yield wake-ups from messages."""
         return self._hints.receive()
 
-    def enqueued(self, batch: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
+    def on_enqueue(self, batch: Sequence[NewJob], answers: Sequence[Enqueued]) -> None:
         """Publish committed new jobs; the relay publishes jobs that may have to wait."""
         self._publish(new for new, answer in zip(batch, answers, strict=True) if answer.created)
 
-    def claimed(self, request: ClaimRequest, jobs: Sequence[Job]) -> None:
+    def on_claim(self, request: ClaimRequest, jobs: Sequence[Job]) -> None:
         """Make the messages of claimed jobs pending for this process."""
         if len(jobs) < request.limit:
             self._reader.want(request.queues)
@@ -89,7 +83,7 @@ class Transport:
         if jobs:
             self._sender.put(_takes(jobs))
 
-    def settled(self, settlements: Sequence[Settlement], answers: Sequence[Settled]) -> None:
+    def on_settle(self, settlements: Sequence[Settlement], answers: Sequence[Settled]) -> None:
         """Acknowledge and delete messages whose period in the queue ended with these moves."""
         stays = [
             stay
@@ -107,7 +101,7 @@ class Transport:
             if new.unique_key is None and new.idempotency is None
         )
 
-    def requeued(self, jobs: Iterable[Job | None]) -> None:
+    def on_requeue(self, jobs: Iterable[Job | None]) -> None:
         """Send a new message for each returned job that is ready."""
         self._sender.put(
             Step(Kind.PUBLISH, enqueue_id_of(job.job_id, job.claim_version), job.job_id, job.queue)
@@ -119,7 +113,7 @@ class Transport:
         """Return the queue of a stream's name: workers receive the stream's name, and may send either name."""
         return self.wire.queue(name)
 
-    async def taken(self, jobs: Sequence[Job]) -> dict[str, Place | None]:
+    async def places_of(self, jobs: Sequence[Job]) -> dict[str, Place | None]:
         """Return where each claimed job's message is pending, by job id; None if Redis does not answer in 0.25 s."""
         clock = asyncio.get_running_loop().time
         until = clock() + TAKE_S
@@ -137,7 +131,7 @@ class Transport:
             if not (new.delay_ms or new.run_at is not None or new.depends_on or new.concurrency_key)
         )
 
-    def _answered(self, step: Step, message_id: str) -> None:
+    def _on_answer(self, step: Step, message_id: str) -> None:
         if step.kind is Kind.TAKE and message_id:
             if len(self._places) >= MOST:
                 del self._places[next(iter(self._places))]

@@ -20,9 +20,10 @@ import logging
 import os
 import secrets
 import socket
+from collections.abc import Iterable, Sequence
 from functools import cache
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from redis import exceptions
@@ -35,9 +36,6 @@ from callsheet.store.redis.client import OLDEST, SCHEMES, Target, translated, wr
 
 from .messages import Message, Place, message_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
 log = logging.getLogger("callsheet.transport")
 PREFIX = "callsheet:"
 GROUP = "workers"
@@ -49,7 +47,7 @@ class Wire:
     """Run scripts; log once that Redis is away, and once that Redis is back."""
 
     def __init__(self, url: str) -> None:
-        target, pool = _opened(url)
+        target, pool = _open(url)
         self.prefix = target.keys.prefix or PREFIX
         self.me = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self.away = False
@@ -57,7 +55,7 @@ class Wire:
         self.redis: Any = Redis.from_pool(pool)  # the driver's types mix its sync and async answers
         timeout_s = float(pool.connection_kwargs.get("socket_timeout") or LONGEST_BLOCK_S)
         self._block_ms = round(min(LONGEST_BLOCK_S, timeout_s / 2) * 1000)
-        self._checked = False
+        self._is_checked = False
 
     def stream(self, queue: str) -> str:
         """Return the key of a queue's stream."""
@@ -74,9 +72,9 @@ class Wire:
             with translated():
                 answer = await self._run(name, arguments)
         except StoreError as error:
-            self.lost(error)
+            self.mark_away(error)
             raise
-        self._found()
+        self._mark_back()
         return answer
 
     async def read(self, queues: Sequence[str], count: int) -> dict[str, list[Message]]:
@@ -87,9 +85,9 @@ class Wire:
                 found = await self.redis.xreadgroup(GROUP, self.me, streams, count=count, block=self._block_ms)
         except StoreError as error:
             if "NOGROUP" not in str(error) and "UNBLOCKED" not in str(error):
-                self.lost(error)
+                self.mark_away(error)
             raise
-        self._found()
+        self._mark_back()
         offset = len(self.stream(""))
         return {key[offset:]: _messages(entries) for key, entries in found or ()}
 
@@ -121,16 +119,16 @@ class Wire:
     async def version(self) -> str:
         """Return the server's version; raises StoreError if the server is too old."""
         with translated():
-            found = str((await self.redis.info("server"))["redis_version"])
-        if tuple(int(part) for part in found.split(".")[:2]) < OLDEST:
-            raise StoreError(f"Redis {found} is too old: 6.2 or newer, or Valkey, is needed")
-        return found
+            version = str((await self.redis.info("server"))["redis_version"])
+        if tuple(int(part) for part in version.split(".")[:2]) < OLDEST:
+            raise StoreError(f"Redis {version} is too old: 6.2 or newer, or Valkey, is needed")
+        return version
 
     def place(self, queue: str, message_id: str) -> Place:
         """Return the location of a message."""
         return Place(self.stream(queue), message_id)
 
-    def lost(self, error: Exception) -> None:
+    def mark_away(self, error: Exception) -> None:
         """Record that Redis did not answer; log a warning once."""
         if not self.away and not self.stopping.is_set():
             self.away = True
@@ -146,15 +144,15 @@ class Wire:
             await self.redis.aclose()
             await self.redis.connection_pool.disconnect()
 
-    def _found(self) -> None:
+    def _mark_back(self) -> None:
         if self.away:
             self.away = False
             log.info("the transport is back")
 
     async def _check_version(self) -> None:
-        if not self._checked:
+        if not self._is_checked:
             await self.version()
-            self._checked = True
+            self._is_checked = True
 
     async def _run(self, name: str, arguments: Iterable[str | int]) -> Any:
         source, sha = _script(name)
@@ -166,7 +164,7 @@ class Wire:
             return await self.redis.execute_command(*head, *arguments)
 
 
-def _opened(url: str) -> tuple[Target, BlockingConnectionPool]:
+def _open(url: str) -> tuple[Target, BlockingConnectionPool]:
     """Return the target and an unused connection pool; raises InvalidInput without quoting the URL."""
     try:
         if urlsplit(url).scheme not in SCHEMES:
@@ -193,14 +191,14 @@ def _messages(entries: Iterable[tuple[str, dict[str, str] | None]]) -> list[Mess
 
 def _defaults(url: str) -> dict[str, Any]:
     """Return driver settings that the URL does not give; short times, because nothing waits for hints."""
-    given = dict(parse_qsl(urlsplit(url).query))
-    chosen: dict[str, Any] = {
+    options = dict(parse_qsl(urlsplit(url).query))
+    defaults: dict[str, Any] = {
         "socket_timeout": 3.0,
         "socket_connect_timeout": 2.0,
         "socket_keepalive": True,
         "max_connections": 4,
     }
-    return {name: value for name, value in chosen.items() if name not in given}
+    return {name: value for name, value in defaults.items() if name not in options}
 
 
 @cache

@@ -1,9 +1,11 @@
-"""Rows as columns, for statements that unnest arrays."""
+"""Convert batches to statement parameters: columns for statements that unnest arrays, and ids that name a job."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
+
+from callsheet.kernel.new_jobs import IS_UUID
 
 
 def is_uniform(column: Sequence[Any]) -> bool:
@@ -14,3 +16,8 @@ def is_uniform(column: Sequence[Any]) -> bool:
 def spread(column: Sequence[Any]) -> Sequence[Any]:
     """Return a uniform column as a single value, which the statement repeats for all rows; other columns unchanged."""
     return column[:1] if is_uniform(column) else column
+
+
+def known_ids(ids: Iterable[str]) -> list[str]:
+    """Return the ids that have the form of a job id."""
+    return [id_ for id_ in ids if IS_UUID(id_)]

@@ -10,19 +10,23 @@ import asyncio
 import contextlib
 import time
 from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import asyncpg
 
-from callsheet.kernel.errors import CallsheetError, StoreError, StoreRefused, StoreUnavailable, is_from_driver
+from callsheet.kernel.errors import (
+    CallsheetError,
+    StoreError,
+    StoreRefused,
+    StoreUnavailable,
+    UnknownStore,
+    is_from_driver,
+)
 from callsheet.store.queries import Queries
 from callsheet.store.tasks import end
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
-
-    from .target import Target
 
 T = TypeVar("T")
 Q = Queries("callsheet.store.postgres")
@@ -41,7 +45,7 @@ _ARRAYS = {  # type numbers of arrays and of their elements, the same on every s
     1022: ("_float8", 701),
     2951: ("_uuid", 2950),
 }
-_NAMED = SimpleNamespace(name="none")  # takes the place of the driver's statement, which was not needed
+_STATEMENT = SimpleNamespace(name="none")  # takes the place of the driver's statement, which was not needed
 LOOK_ROUNDS = 6  # turns of the event loop until it has seen all idle connections that the server closed
 SETTINGS = {
     "application_name": "callsheet",
@@ -58,9 +62,10 @@ SETTINGS = {
 }
 COMMAND_S = 60.0
 
-RETRIED = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
+RETRYABLE = (asyncpg.DeadlockDetectedError, asyncpg.SerializationError)
 OF_THE_STATEMENT = frozenset({"0A", "21", "22", "23", "26", "2F", "34", "38", "39", "3F", "42", "44", "54", "P0"})
 NO_CONNECTION = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+TRUE = ("1", "true", "yes", "on")
 
 
 class Session(asyncpg.Connection):
@@ -76,9 +81,9 @@ class Session(asyncpg.Connection):
         return ""
 
     async def _introspect_types(self, typeoids: Iterable[int], *more: Any) -> tuple[Any, Any]:
-        if asked := set(typeoids) - _ARRAYS.keys():
-            return await super()._introspect_types(asked, *more)  # type: ignore[misc,no-any-return] # the driver's own
-        return [_array(oid) for oid in typeoids], _NAMED
+        if unknown_types := set(typeoids) - _ARRAYS.keys():
+            return await super()._introspect_types(unknown_types, *more)  # type: ignore[misc,no-any-return] # the driver's own
+        return [_array(oid) for oid in typeoids], _STATEMENT
 
 
 def _array(oid: int) -> Mapping[str, object]:
@@ -98,7 +103,7 @@ def edge() -> Iterator[None]:
         yield
     except asyncpg.InvalidAuthorizationSpecificationError as error:
         raise StoreRefused(f"PostgreSQL does not let this user in: {error}") from error
-    except (asyncpg.UniqueViolationError, *RETRIED):
+    except (asyncpg.UniqueViolationError, *RETRYABLE):
         raise
     except asyncpg.PostgresError as error:
         if (error.sqlstate or "")[:2] in OF_THE_STATEMENT:
@@ -150,7 +155,7 @@ class Database:
 
     async def open(self) -> None:
         """Create the pool; raises StoreUnavailable."""
-        pooled = self.target.pooled
+        is_pooled = self.target.is_pooled
         with edge():
             self._pool = await asyncpg.create_pool(
                 self.target.dsn,
@@ -160,10 +165,10 @@ class Database:
                 timeout=CONNECT_S,
                 command_timeout=COMMAND_S,
                 connection_class=Session,
-                statement_cache_size=0 if pooled else 200,
+                statement_cache_size=0 if is_pooled else 200,
                 max_cached_statement_lifetime=0,
                 max_inactive_connection_lifetime=300,
-                server_settings=None if pooled else dict(self.settings),
+                server_settings=None if is_pooled else dict(self.settings),
             )
 
     async def close(self) -> None:
@@ -197,7 +202,7 @@ class Database:
 
         async def once() -> T:
             async with self._session() as session, session.transaction():
-                if self.target.pooled:
+                if self.target.is_pooled:
                     await session.execute(self.transaction_settings)
                 return await work(session)
 
@@ -254,12 +259,39 @@ class Database:
 
 async def _again_on_deadlock(once: Callable[[], Awaitable[T]]) -> T:
     """Run `once` again after a deadlock: the server undid everything before it reported the deadlock."""
-    for tried in range(1, TRIES):
+    for tries in range(1, TRIES):
         try:
             return await once()
-        except RETRIED:
-            await asyncio.sleep(0.002 * 2**tried)
+        except RETRYABLE:
+            await asyncio.sleep(0.002 * 2**tries)
     try:
         return await once()
-    except RETRIED as error:
+    except RETRYABLE as error:
         raise StoreUnavailable(f"PostgreSQL found {TRIES} deadlocks in a row ({error}); try again") from error
+
+
+class Target(NamedTuple):
+    """How to reach the database. `direct_dsn` is for LISTEN; None behind a transaction pooler."""
+
+    dsn: str
+    direct_dsn: str | None
+    is_pooled: bool = False
+    pool_size: int = 5
+
+    @classmethod
+    def from_url(cls, url: str) -> Self:
+        """Parse `postgresql://…`; our options are `pgbouncer=true`, with it `direct_url=…`, and `pool_size=…`.
+
+        Raises UnknownStore.
+        """
+        parts = urlsplit(url)
+        options = dict(parse_qsl(parts.query))
+        is_pooled = options.pop("pgbouncer", "").lower() in TRUE
+        direct = options.pop("direct_url", None)
+        size = options.pop("pool_size", "5")
+        if parts.scheme not in ("postgresql", "postgres"):
+            raise UnknownStore(f"{parts.scheme!r} is not PostgreSQL; use postgresql://user@host:5432/database")
+        if not size.isdigit() or int(size) < 1:
+            raise UnknownStore(f"pool_size={size!r} is not a number of connections; use 1 or more")
+        dsn = parts._replace(query=urlencode(options)).geturl()
+        return cls(dsn, direct or (None if is_pooled else dsn), is_pooled, int(size))

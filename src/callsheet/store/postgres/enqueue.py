@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import asyncpg
@@ -13,14 +14,11 @@ from callsheet.kernel.new_jobs import max_attempts_of
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
-from .columns import is_uniform, spread
-from .credentials import keep_credentials
-from .ids import known_ids
+from .columns import is_uniform, known_ids, spread
 from .line import admit
+from .side_records import keep_credentials
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from .connection import Database
 
 Q = Queries("callsheet.store.postgres")
@@ -78,11 +76,11 @@ async def enqueue_within(
     session: Any, batch: Sequence[NewJob], now: int | None, checks: Checks = NO_CHECKS
 ) -> list[Enqueued]:
     """Create the jobs of a batch inside the caller's transaction; raises the protocol's errors."""
-    limited = sorted({new.requester_id for new in batch} & set(checks.quotas or ()))
-    for requester_id in limited:  # locked one after the other, so that the counts below are exact
+    with_quota = sorted({new.requester_id for new in batch} & set(checks.quotas or ()))
+    for requester_id in with_quota:  # locked one after the other, so that the counts below are exact
         await session.fetchval(Q.lock_quota, requester_id)
     at = await session.fetchval(Q.now, now)
-    answers = await _known(session, batch, at)
+    answers = await _earlier_answers(session, batch, at)
     fresh = await _create(session, batch, answers, at)
     if checks.depth_limit is not None:
         await _check_depth(session, {new.queue for new in fresh}, checks.depth_limit)
@@ -107,11 +105,11 @@ async def _keep_resumed(session: Any, resuming: Sequence[NewJob]) -> None:
         await session.execute(Q.keep_resumed, [new.job_id for new in resuming], RESUMED_FROM, texts)
 
 
-async def _keep_moments(session: Any, timed: Sequence[NewJob]) -> None:
+async def _keep_moments(session: Any, jobs: Sequence[NewJob]) -> None:
     """Write the checkpoint `~run_at` of each job with a requested moment; a step of the clock does not move it."""
-    if timed:
-        texts = [str(new.run_at) for new in timed]
-        await session.execute(Q.keep_resumed, [new.job_id for new in timed], RUN_AT, texts)
+    if jobs:
+        texts = [str(new.run_at) for new in jobs]
+        await session.execute(Q.keep_resumed, [new.job_id for new in jobs], RUN_AT, texts)
 
 
 async def _check_depth(session: Any, queues: set[str], limit: int) -> None:
@@ -163,14 +161,14 @@ def _columns(batch: Sequence[NewJob]) -> tuple[Sequence[Any], ...]:
     return (column["job_id"], *(spread(column[name]) for name in STATEMENT))
 
 
-async def _known(session: Any, batch: Sequence[NewJob], now: int) -> dict[int, Enqueued]:
+async def _earlier_answers(session: Any, batch: Sequence[NewJob], now: int) -> dict[int, Enqueued]:
     """Take free idempotency keys; return the earlier answers of the other keys, by index in the batch."""
-    wanted = {(new.requester_id, new.idempotency.key): new for new in batch if new.idempotency is not None}
+    by_key = {(new.requester_id, new.idempotency.key): new for new in batch if new.idempotency is not None}
     held: dict[tuple[str, str], Any] = {}
-    missing = wanted
+    missing = by_key
     while missing:  # a key neither taken here nor stored was pruned in between
-        taken = {(row[0], row[1]) for row in await session.fetch(Q.remember, now, *_key_columns(missing, now))}
-        missing = {key: new for key, new in missing.items() if key not in taken}
+        new_keys = {(row[0], row[1]) for row in await session.fetch(Q.remember, now, *_key_columns(missing, now))}
+        missing = {key: new for key, new in missing.items() if key not in new_keys}
         if missing:
             rows = await session.fetch(Q.idempotency_record, now, [r for r, _ in missing], [k for _, k in missing])
             held |= {(row[0], row[1]): row for row in rows}
@@ -186,13 +184,13 @@ async def _known(session: Any, batch: Sequence[NewJob], now: int) -> dict[int, E
     return answers
 
 
-def _key_columns(wanted: dict[tuple[str, str], NewJob], now: int) -> tuple[list[Any], ...]:
-    keys = [new.idempotency for new in wanted.values() if new.idempotency is not None]
+def _key_columns(by_key: dict[tuple[str, str], NewJob], now: int) -> tuple[list[Any], ...]:
+    keys = [new.idempotency for new in by_key.values() if new.idempotency is not None]
     return (
-        [requester_id for requester_id, _ in wanted],
+        [requester_id for requester_id, _ in by_key],
         [key.key for key in keys],
         [key.request_hash for key in keys],
-        [new.job_id for new in wanted.values()],
+        [new.job_id for new in by_key.values()],
         [key.response for key in keys],
         [now + key.ttl_s * 1000 for key in keys],
     )
@@ -203,11 +201,11 @@ async def _create(session: Any, batch: Sequence[NewJob], answers: dict[int, Enqu
     open_ = {i: new for i, new in enumerate(batch) if i not in answers}
     first = {new.unique_key: i for i, new in reversed(open_.items()) if new.unique_key is not None}
     candidates = {i: new for i, new in open_.items() if new.unique_key is None or first[new.unique_key] == i}
-    created: set[str] = set()
+    created_ids: set[str] = set()
     while candidates:  # if the holder ended between the two statements, its key is free
         sql = Q.enqueue_unique if first else Q.enqueue
-        created |= {job_id for (job_id,) in await session.fetch(sql, now, *_columns(list(candidates.values())))}
-        candidates = {i: new for i, new in candidates.items() if new.job_id not in created}
+        created_ids |= {job_id for (job_id,) in await session.fetch(sql, now, *_columns(list(candidates.values())))}
+        candidates = {i: new for i, new in candidates.items() if new.job_id not in created_ids}
         if candidates:
             holders = dict(await session.fetch(Q.active_unique, [new.unique_key for new in candidates.values()]))
             for i, new in list(candidates.items()):
@@ -219,7 +217,7 @@ async def _create(session: Any, batch: Sequence[NewJob], answers: dict[int, Enqu
             answers[i] = Enqueued(
                 answers.get(first[new.unique_key], batch[first[new.unique_key]]).job_id, created=False
             )
-        elif new.job_id in created:
+        elif new.job_id in created_ids:
             answers[i] = Enqueued(new.job_id, created=True)
     return [new for i, new in open_.items() if answers[i].created]
 
@@ -251,10 +249,10 @@ async def _depend(session: Any, waiting: list[NewJob]) -> None:
                     f"job {new.job_id} depends on {parent}, which does not exist; enqueue that first"
                 )
             status = Status(statuses[parent])
-            failed = status.terminal and status is not Status.SUCCEEDED
-            if status is Status.SUCCEEDED or (failed and new.on_dependency_failure is OnDependencyFailure.RUN):
+            has_failed = status.terminal and status is not Status.SUCCEEDED
+            if status is Status.SUCCEEDED or (has_failed and new.on_dependency_failure is OnDependencyFailure.RUN):
                 continue
-            if failed:
+            if has_failed:
                 broken_by = broken_by or parent
             edges.append((parent, new.job_id))
             blocked_by += 1

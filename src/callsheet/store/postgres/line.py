@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.job import HoldReason, OnDependencyFailure, Status
 from callsheet.store.queries import Queries
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .connection import Row
 
 Q = Queries("callsheet.store.postgres")
@@ -42,15 +41,15 @@ async def promote(session: Any, now: int | None) -> list[str]:
 async def release_dependents(session: Any, parent: str, status: Status, now: int) -> set[str]:
     """Update the jobs that depend on `parent` after its end; return queues that may have new ready jobs."""
     children = await session.fetch(Q.dependents, parent)
-    failed = status is not Status.SUCCEEDED
-    broken = [c[0] for c in children if failed and c[4] == OnDependencyFailure.CANCEL]
-    if broken:
-        await session.execute(Q.break_dependents, parent, broken)
-    freed = [c for c in children if not (failed and c[4] == OnDependencyFailure.CANCEL)]
-    if freed:
-        await session.execute(Q.undepend, parent, [c[0] for c in freed])
-        await _unblock(session, freed, now)
-    return {c[5] for c in freed}
+    has_failed = status is not Status.SUCCEEDED
+    broken_ids = [c[0] for c in children if has_failed and c[4] == OnDependencyFailure.CANCEL]
+    if broken_ids:
+        await session.execute(Q.break_dependents, parent, broken_ids)
+    freed_jobs = [c for c in children if not (has_failed and c[4] == OnDependencyFailure.CANCEL)]
+    if freed_jobs:
+        await session.execute(Q.undepend, parent, [c[0] for c in freed_jobs])
+        await _unblock(session, freed_jobs, now)
+    return {c[5] for c in freed_jobs}
 
 
 async def _unblock(session: Any, children: Sequence[Row], now: int) -> None:

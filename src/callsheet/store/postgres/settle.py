@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import asyncpg
@@ -27,8 +28,6 @@ from .enqueue import enqueue_within
 from .line import admit, release_dependents
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from .connection import Database
 
 Q = Queries("callsheet.store.postgres")
@@ -48,22 +47,22 @@ async def settle(db: Database, settlements: Sequence[Settlement], now: int | Non
     try:
         return await _settle(db, settlements, now, lined_up)
     except asyncpg.UniqueViolationError as error:
-        told = [(out.event_id, s.job_id) for s in settlements for out in s.outbox]
-        if len(set(told)) == len(told) and not await _known(db, told):
+        callbacks = [(out.event_id, s.job_id) for s in settlements for out in s.outbox]
+        if len(set(callbacks)) == len(callbacks) and not await _existing_callbacks(db, callbacks):
             raise DuplicateJob("a key or an id of these jobs is in use already; let that job end first") from error
     return [await _settle_untold(db, s, now, lined_up) for s in settlements]
 
 
-async def _known(db: Database, told: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
+async def _existing_callbacks(db: Database, callbacks: Sequence[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return those (event id, job id) pairs whose callbacks are stored already."""
-    rows = await db.fetch(Q.outbox_known, [event_id for event_id, _ in told]) if told else []
-    return {(row[0], str(row[1])) for row in rows} & set(told)
+    rows = await db.fetch(Q.outbox_known, [event_id for event_id, _ in callbacks]) if callbacks else []
+    return {(row[0], str(row[1])) for row in rows} & set(callbacks)
 
 
 async def _settle_untold(db: Database, s: Settlement, now: int | None, lined_up: set[str]) -> Settled:
     """Settle without callbacks that exist already; if nothing else remains, the move was applied before."""
-    known = await _known(db, [(out.event_id, s.job_id) for out in s.outbox])
-    left = tuple(out for out in s.outbox if (out.event_id, s.job_id) not in known)
+    existing = await _existing_callbacks(db, [(out.event_id, s.job_id) for out in s.outbox])
+    left = tuple(out for out in s.outbox if (out.event_id, s.job_id) not in existing)
     if s.outbox and not left and s.outcome is None:
         holds = await db.fetch(Q.holds, s.job_id, s.claim_version, s.from_status.value)
         return Settled.REPEATED if holds else Settled.STALE
@@ -99,19 +98,19 @@ async def _succeed(db: Database, rest: Numbered, answers: list[Settled], now: in
     results = json.dumps(spread(columns[_RESULT]), ensure_ascii=False)
     steps = json.dumps(spread([event[1] for event in columns[_EVENT]]), ensure_ascii=False)
     try:
-        ((moved,),) = await db.fetch(Q.succeed, now, ids, spread(columns[1]), results, steps)
+        ((moved_ids,),) = await db.fetch(Q.succeed, now, ids, spread(columns[1]), results, steps)
     except StoreError as error:
         if isinstance(error.__cause__, asyncpg.ProgramLimitExceededError):
             return rest  # too large for one value; nothing was written
         raise
-    if moved is None and len(columns[0]) == len(rest):  # as below, for most batches
+    if moved_ids is None and len(columns[0]) == len(rest):  # as below, for most batches
         answers[:] = [Settled.APPLIED] * len(rest)
         return []
-    applied = set(columns[0] if moved is None else moved)
+    applied_ids = set(columns[0] if moved_ids is None else moved_ids)
     for i, s in rest:
-        if s[0] in applied:
+        if s[0] in applied_ids:
             answers[i] = Settled.APPLIED
-    return [pair for pair in rest if pair[1][0] not in applied]
+    return [pair for pair in rest if pair[1][0] not in applied_ids]
 
 
 async def _optimistic(
@@ -121,11 +120,11 @@ async def _optimistic(
     if not rest:
         return rest
     run = _against_deadlocks(rest)
-    moved = {row[0]: row[2] for row in await db.fetch(Q.settle, *_parameters(run, now, alone=True))}
-    if SPECIAL in moved:
+    moved_rows = {row[0]: row[2] for row in await db.fetch(Q.settle, *_parameters(run, now, alone=True))}
+    if SPECIAL in moved_rows:
         return rest
-    lined_up.update(filter(None, moved.values()))
-    for ord_ in moved:
+    lined_up.update(filter(None, moved_rows.values()))
+    for ord_ in moved_rows:
         answers[run[ord_ - 1][0]] = Settled.APPLIED
     return [pair for pair in rest if answers[pair[0]] is not Settled.APPLIED]
 
@@ -204,43 +203,43 @@ class _Locked:
         if not run:
             return {}
         rows = await self._session.fetch(Q.settle, *_parameters(run, now, alone=False))
-        moved = {row[0]: row[1] for row in rows}
+        moved_rows = {row[0]: row[1] for row in rows}
         self._lined_up.update(row[2] for row in rows if row[2] is not None)
-        missed = [(i, s) for place, (i, s) in enumerate(run, 1) if place not in moved]
-        self._answers |= {i: Settled.APPLIED for place, (i, _) in enumerate(run, 1) if place in moved}
-        if missed:
-            self._answers |= await self._repeated(missed)
-        return moved
+        unapplied = [(i, s) for place, (i, s) in enumerate(run, 1) if place not in moved_rows]
+        self._answers |= {i: Settled.APPLIED for place, (i, _) in enumerate(run, 1) if place in moved_rows}
+        if unapplied:
+            self._answers |= await self._repeats(unapplied)
+        return moved_rows
 
     async def _apply_with_ties(self, i: int, s: Settlement, now: int) -> None:
-        moved = await self._apply([(i, s)], now)
-        if not moved:
+        moved_rows = await self._apply([(i, s)], now)
+        if not moved_rows:
             return
         if s.follow_ups:
             await enqueue_within(self._session, s.follow_ups, now)
             self._lined_up.update(new.queue for new in s.follow_ups)
         if s.status.terminal:
             self._lined_up |= await release_dependents(self._session, s.job_id, s.status, now)
-        if (key := moved[1]) is not None:
+        if (key := moved_rows[1]) is not None:
             self._lined_up.update(await admit(self._session, [key]))
 
-    async def _repeated(self, missed: Numbered) -> dict[int, Settled]:
+    async def _repeats(self, unapplied: Numbered) -> dict[int, Settled]:
         """Return REPEATED for claims whose attempts ended with the same outcome before, STALE for all others."""
         rows = await self._session.fetch(
             Q.repeated,
-            [s.job_id for _, s in missed],
-            [s.claim_version for _, s in missed],
-            [s.outcome.value if s.outcome else None for _, s in missed],
+            [s.job_id for _, s in unapplied],
+            [s.claim_version for _, s in unapplied],
+            [s.outcome.value if s.outcome else None for _, s in unapplied],
         )
         again = {ord_ for (ord_,) in rows}
-        return {i: Settled.REPEATED if place in again else Settled.STALE for place, (i, _) in enumerate(missed, 1)}
+        return {i: Settled.REPEATED if place in again else Settled.STALE for place, (i, _) in enumerate(unapplied, 1)}
 
 
 def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object, ...]:
     batch = [s for _, s in run]
     events = [s.event or NO_EVENT for s in batch]
-    kept = [(place, *s.checkpoint) for place, s in enumerate(batch, 1) if s.checkpoint is not None]
-    told = [(place, *out, out.destination) for place, s in enumerate(batch, 1) for out in s.outbox]
+    checkpoints = [(place, *s.checkpoint) for place, s in enumerate(batch, 1) if s.checkpoint is not None]
+    callbacks = [(place, *out, out.destination) for place, s in enumerate(batch, 1) for out in s.outbox]
     return (
         now,
         alone,
@@ -260,7 +259,7 @@ def _parameters(run: Numbered, now: int | None, *, alone: bool) -> tuple[object,
         spread([e[0] for e in events]),
         spread([e[1] for e in events]),
         spread([e[2] for e in events]),
-        *([row[column] for row in kept] for column in range(3)),
-        *([row[column] for row in told] for column in range(6)),
+        *([row[column] for row in checkpoints] for column in range(3)),
+        *([row[column] for row in callbacks] for column in range(6)),
         spread([s.silence_ms for s in batch]),
     )

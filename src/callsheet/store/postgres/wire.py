@@ -11,19 +11,15 @@ import json
 import logging
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from callsheet.kernel.errors import StoreError
-from callsheet.store.hints import ANY_JOB, Hints, merged
+from callsheet.store.hints import ANY_JOB, Hints, merge
 from callsheet.store.protocol import Hint
 from callsheet.store.queries import Queries
 from callsheet.store.tasks import end
 
-from .connection import connect, edge
-
-if TYPE_CHECKING:
-    from .connection import Session
-    from .target import Target
+from .connection import Session, Target, connect, edge
 
 Q = Queries("callsheet.store.postgres")
 CHANNEL = "callsheet"
@@ -64,13 +60,13 @@ class Wire:
         """Wake this process now and other processes soon."""
         self.start()
         self.local.send(hint)
-        self._outgoing = hint if self._outgoing is None else merged(self._outgoing, hint)
+        self._outgoing = hint if self._outgoing is None else merge(self._outgoing, hint)
         self._wake.set()
 
     async def _run(self) -> None:
         while True:
             try:
-                await self._connected()
+                await self._on_connect()
             except StoreError as error:
                 log.debug("hints are polled for until PostgreSQL can be heard again: %s", error)
             except Exception:
@@ -78,14 +74,14 @@ class Wire:
             self.local.send(Hint())
             await asyncio.sleep(POLL_S)
 
-    async def _connected(self) -> None:
+    async def _on_connect(self) -> None:
         """Listen and notify until the connection is lost; begins with a hint for anything, as notices may be lost."""
         listens = self._target.direct_dsn is not None
         session = await connect(self._target, self._target.direct_dsn, statements=10 if listens else 0)
         try:
             with edge():
                 if listens:
-                    await session.add_listener(CHANNEL, self._heard)
+                    await session.add_listener(CHANNEL, self._on_notice)
                 session.add_termination_listener(lambda _: self._wake.set())
                 self.local.send(Hint())
                 while True:
@@ -103,19 +99,21 @@ class Wire:
             else:
                 self.local.send(Hint())
             return
-        here_first_s = HERE_FIRST_S if self.local.received else 0.0
+        here_first_s = HERE_FIRST_S if self.local.has_receivers else 0.0
         await asyncio.sleep(max(here_first_s, self._quiet_until - time.monotonic()))
         self._wake.clear()
         hint, self._outgoing = self._outgoing or Hint(), None
         many = len(hint.jobs) > MANY or "*" in hint.jobs
         self._quiet_until = time.monotonic() + (MANY_COALESCE_S if many else COALESCE_S)
-        await session.fetch(Q.notify, self._written(Hint(hint.queues, ANY_JOB) if many else hint), timeout=KEEPALIVE_S)
+        await session.fetch(
+            Q.notify, self._payload_of(Hint(hint.queues, ANY_JOB) if many else hint), timeout=KEEPALIVE_S
+        )
 
-    def _written(self, hint: Hint) -> str:
+    def _payload_of(self, hint: Hint) -> str:
         text = json.dumps([self._name, sorted(hint.queues), sorted(hint.jobs)], separators=(",", ":"))
         return text if len(text) < MAX_BYTES else json.dumps([self._name, [], []])
 
-    def _heard(self, _session: Any, _pid: int, _channel: str, payload: Any) -> None:
+    def _on_notice(self, _session: Any, _pid: int, _channel: str, payload: Any) -> None:
         try:
             name, queues, jobs = json.loads(payload)
             hint = Hint(frozenset(queues), frozenset(jobs))

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.callbacks import claim_callback_of
 from callsheet.kernel.contracts import WITH_CALLBACKS
-from callsheet.kernel.job import NewEvent, OnDependencyFailure, Status
+from callsheet.kernel.job import Delivery, NewEvent, NewJob, OnDependencyFailure, OutboxEvent, Status
 from callsheet.kernel.new_jobs import max_attempts_of
 from callsheet.kernel.settlement import Settlement
 
 from .keys import idempotency_name
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from callsheet.kernel.job import Delivery, NewJob, OutboxEvent
     from callsheet.store.outbox import OutboxFilter
 
 Argument = str | int | float
@@ -25,15 +23,15 @@ SETTLE_STRIDE = 11
 _NO_EVENT = NewEvent("")
 _FLAGS = ("starts", "refund", "lease_lost", "refreshed", "expired_only")
 _PLAIN = Settlement("", 0, Status.RUNNING, Status.RUNNING)
-_STAGE, _DELAY, _OUTCOME, _LOST = map(Settlement._fields.index, ("stage", "delay_ms", "outcome", "lease_lost"))
-_NONE, _NO_MORE = _PLAIN[_DELAY:_OUTCOME], _PLAIN[_LOST:]
+_STAGE, _DELAY, _OUTCOME, _LOSS = map(Settlement._fields.index, ("stage", "delay_ms", "outcome", "lease_lost"))
+_NONE, _NO_MORE = _PLAIN[_DELAY:_OUTCOME], _PLAIN[_LOSS:]
 
 
 def of_jobs(batch: Sequence[NewJob]) -> list[Argument]:
     """Return the new jobs of one call, ten arguments each."""
-    found: list[Argument] = []
+    arguments: list[Argument] = []
     for new in batch:
-        found += (
+        arguments += (
             new.job_id,
             new.kind,
             new.payload,
@@ -45,7 +43,7 @@ def of_jobs(batch: Sequence[NewJob]) -> list[Argument]:
             new.ttl_s or 0,
             _rare_of_job(new),
         )
-    return found
+    return arguments
 
 
 def _rare_of_job(new: NewJob) -> str:
@@ -64,7 +62,7 @@ def _rare_of_job(new: NewJob) -> str:
     if new.correlation_id:
         rare["correlation_id"] = new.correlation_id
     if new.idempotency is not None or new.credentials is not None or new.resumed_from is not None:
-        rare |= _kept_beside(new)
+        rare |= _side_fields(new)
     if new.contract in WITH_CALLBACKS:
         rare |= _told_of_claims(new)
     return json.dumps(rare, ensure_ascii=False) if rare else ""
@@ -83,31 +81,31 @@ def _waits_until(new: NewJob) -> dict[str, object]:
     return {"delay_ms": new.delay_ms} if new.delay_ms else {}
 
 
-def _kept_beside(new: NewJob) -> dict[str, object]:
+def _side_fields(new: NewJob) -> dict[str, object]:
     """Return the values that are stored under separate keys: credentials, idempotency, resumed job."""
-    kept: dict[str, object] = {}
+    fields: dict[str, object] = {}
     if new.resumed_from is not None:
-        kept["resumed_from"] = new.resumed_from
+        fields["resumed_from"] = new.resumed_from
     if new.credentials is not None:
-        kept["credentials"] = [str(value) for value in new.credentials]
+        fields["credentials"] = [str(value) for value in new.credentials]
     if (key := new.idempotency) is not None:
-        kept["idem"] = name = idempotency_name(new.requester_id, key.key)
+        fields["idem"] = name = idempotency_name(new.requester_id, key.key)
         if not new.requester_id and name != (plain := f"idempotency:{key.key}"):
-            kept["idem_plain"] = plain  # the name that other gateways use, without quoting
-        kept["idem_hash"] = key.request_hash
-        kept["idem_response"] = key.response
-        kept["idem_ttl_s"] = key.ttl_s
-    return kept
+            fields["idem_plain"] = plain  # the name that other gateways use, without quoting
+        fields["idem_hash"] = key.request_hash
+        fields["idem_response"] = key.response
+        fields["idem_ttl_s"] = key.ttl_s
+    return fields
 
 
 def of_settlements(settlements: Sequence[Settlement]) -> list[Argument]:
     """Return the arguments of one settle call: count, a flag for a check first, settlements, follow-up jobs."""
-    found: list[Argument] = [len(settlements), ""]
+    arguments: list[Argument] = [len(settlements), ""]
     follow_ups: list[Argument] = []
     first = SETTLE_HEAD + SETTLE_STRIDE * len(settlements) + 1
     for s in settlements:
         event = s.event or _NO_EVENT
-        found += (
+        arguments += (
             s.job_id,
             s.claim_version,
             s.status.value,
@@ -123,13 +121,13 @@ def of_settlements(settlements: Sequence[Settlement]) -> list[Argument]:
         if s.follow_ups:
             follow_ups += of_jobs(s.follow_ups)
         if s.follow_ups or s.outbox or (s.status is Status.QUEUED and s.from_status.terminal):
-            found[1] = "1"
-    return found + follow_ups
+            arguments[1] = "1"
+    return arguments + follow_ups
 
 
 def _rare_of_settlement(s: Settlement, follow_ups_at: int) -> str:
     """Return the rare fields of a settlement as JSON; empty for most settlements."""
-    if s.from_status is Status.RUNNING and s[_STAGE] is None and s[_DELAY:_OUTCOME] == _NONE and s[_LOST:] == _NO_MORE:
+    if s.from_status is Status.RUNNING and s[_STAGE] is None and s[_DELAY:_OUTCOME] == _NONE and s[_LOSS:] == _NO_MORE:
         return ""
     rare: dict[str, object] = {name: 1 for name in _FLAGS if getattr(s, name)}
     rare["from"] = s.from_status.value
@@ -154,9 +152,9 @@ def _rare_of_settlement(s: Settlement, follow_ups_at: int) -> str:
 
 def of_filter(where: OutboxFilter) -> tuple[Argument, ...]:
     """Return the arguments of an outbox filter, apart from job and status."""
-    asked = where.requester_id is not None
+    has_requester = where.requester_id is not None
     times = ("" if at is None else at for at in (where.created_from, where.created_to))
-    ends = (where.after or "", int(where.newest_first), int(asked))
+    ends = (where.after or "", int(where.newest_first), int(has_requester))
     return (where.requester_id or "", where.endpoint or "", *times, *ends)
 
 
@@ -164,7 +162,7 @@ def matches(event: OutboxEvent, where: OutboxFilter, job_id: str | None, status:
     """Return whether an event that was read by its id fits the filter."""
     same = ((job_id, event.job_id), (status, event.status), (where.requester_id, event.requester_id))
     return (
-        all(wanted in (None, found) for wanted, found in (*same, (where.endpoint, event.endpoint)))
+        all(expected in (None, actual) for expected, actual in (*same, (where.endpoint, event.endpoint)))
         and (where.created_from is None or event.created_at >= where.created_from)
         and (where.created_to is None or event.created_at < where.created_to)
         and where.after is None

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from callsheet.kernel.errors import StoreError
+from callsheet.kernel.job import Job
 
 from .records import as_map, claimed_job_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from callsheet.kernel.job import Job
     from callsheet.store.protocol import ClaimRequest
 
     from .client import Client
@@ -29,7 +28,7 @@ class Walks:
 
     def __init__(self, client: Client, clock: Callable[[], float] = time.monotonic) -> None:
         self._client, self._clock = client, clock
-        self._known: dict[Line, tuple[float, Places]] = {}
+        self._positions: dict[Line, tuple[float, Places]] = {}
 
     async def claim(self, request: ClaimRequest, now: int | None) -> list[Job]:
         """Take the jobs of the request's tenants, queue by queue, past any number of other tenants' jobs."""
@@ -38,11 +37,11 @@ class Walks:
             for queue in dict.fromkeys(request.queues):
                 line = (queue, request.tenants or frozenset())
                 begun_at, places = self._begin(line)
-                ended = False
-                while not ended and len(jobs) < request.limit:
+                is_at_end = False
+                while not is_at_end and len(jobs) < request.limit:
                     rest = request._replace(limit=request.limit - len(jobs))
-                    more, places, ended = await self._page(rest, line, places, now)
-                    self._known[line] = (begun_at, places)
+                    more, places, is_at_end = await self._page(rest, line, places, now)
+                    self._positions[line] = (begun_at, places)
                     jobs += more
         except StoreError:
             if not jobs:
@@ -56,17 +55,17 @@ class Walks:
         queue, tenants = line
         head = (request.worker_id, request.limit, request.lease_ms, "1" if request.start else "", queue, PAGE)
         pairs = (part for pair in places.items() for part in pair)
-        at, walked, *found = await self._client.run(
+        at, progress, *rows = await self._client.run(
             "claim_of_tenants", now, *head, len(tenants), *sorted(tenants), *pairs
         )
-        ended, *now_at = walked
-        return [claimed_job_of(as_map(flat), request, int(at)) for flat in found], as_map(now_at), bool(ended)
+        is_at_end, *now_at = progress
+        return [claimed_job_of(as_map(flat), request, int(at)) for flat in rows], as_map(now_at), bool(is_at_end)
 
     def _begin(self, line: Line) -> tuple[float, Places]:
         """Return start time and position of the recent walk along this line, or of a new walk."""
-        begun_at, places = self._known.get(line, (float("-inf"), {}))
+        begun_at, places = self._positions.get(line, (float("-inf"), {}))
         if self._clock() - begun_at < KEPT_S:
             return begun_at, places
-        if len(self._known) >= MOST:
-            self._known.clear()
+        if len(self._positions) >= MOST:
+            self._positions.clear()
         return self._clock(), {}

@@ -7,6 +7,7 @@ import hashlib
 import logging
 import os
 import re
+from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
@@ -33,8 +34,6 @@ from callsheet.kernel.errors import (
 from .keys import Keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from .arguments import Argument
 
 log = logging.getLogger(__name__)
@@ -76,8 +75,8 @@ class Target(NamedTuple):
         ttl_s = options.pop("job_ttl_s", "") or str(_job_ttl_s(os.environ if environ is None else environ))
         unknown = [name for name in options if name not in DRIVER_OPTIONS and not name.startswith("ssl_")]
         if unknown or not (idle_ms + ttl_s).isdecimal() or int(ttl_s) == 0 or parts.scheme not in SCHEMES:
-            known = ", ".join(("prefix", "foreign_idle_ms", "job_ttl_s", *DRIVER_OPTIONS))
-            raise UnknownStore(f"the Redis URL has an option or value that is not known; options are {known}")
+            names = ", ".join(("prefix", "foreign_idle_ms", "job_ttl_s", *DRIVER_OPTIONS))
+            raise UnknownStore(f"the Redis URL has an option or value that is not known; options are {names}")
         plain = parts._replace(scheme=SCHEMES[parts.scheme], query=urlencode(options)).geturl()
         return cls(plain, Keys(prefix), int(idle_ms), int(ttl_s))
 
@@ -149,14 +148,14 @@ class Client:
 
     async def hashes(self, keys: list[str]) -> list[dict[str, str]]:
         """Return many hashes, 1,000 per round trip; an empty dict for each missing hash."""
-        found: list[dict[str, str]] = []
+        hashes: list[dict[str, str]] = []
         with translated():
             for i in range(0, len(keys), 1_000):
                 pipe = self.redis.pipeline(transaction=False)
                 for key in keys[i : i + 1_000]:
                     pipe.hgetall(key)
-                found += await pipe.execute()
-        return found
+                hashes += await pipe.execute()
+        return hashes
 
     async def check_version(self) -> None:
         """Raise StoreError if the server is too old."""
@@ -168,18 +167,18 @@ class Client:
 
     async def durability(self) -> str:
         """Return the server's durability in one line; log a warning if the server may lose acknowledged jobs."""
-        found: dict[str, str] = {}
+        settings: dict[str, str] = {}
         try:
             for name in ("appendonly", "appendfsync", "maxmemory-policy"):
-                found.update(await self.redis.config_get(name))
+                settings.update(await self.redis.config_get(name))
         except exceptions.RedisError:
             return "Redis, durability unknown (CONFIG is forbidden)"
-        if (policy := found.get("maxmemory-policy")) != "noeviction":
+        if (policy := settings.get("maxmemory-policy")) != "noeviction":
             log.warning("Redis may evict jobs when memory is full: set maxmemory-policy noeviction, it is %s", policy)
-        if found.get("appendonly") != "yes":
+        if settings.get("appendonly") != "yes":
             log.warning("Redis has no append-only file: acknowledged jobs are lost when it stops; set appendonly yes")
             return "Redis, memory only (appendonly=no)"
-        return f"Redis, append-only file, appendfsync={found.get('appendfsync')}"
+        return f"Redis, append-only file, appendfsync={settings.get('appendfsync')}"
 
     async def close(self) -> None:
         """Close every connection."""
@@ -190,15 +189,15 @@ class Client:
 
 def _defaults(url: str) -> dict[str, Any]:
     """Return driver settings for options that the URL does not give."""
-    given = dict(parse_qsl(urlsplit(url).query))
-    chosen: dict[str, Any] = {
+    options = dict(parse_qsl(urlsplit(url).query))
+    defaults: dict[str, Any] = {
         "socket_timeout": 10.0,
         "socket_connect_timeout": 5.0,
         "socket_keepalive": True,
         "health_check_interval": 30,
         "max_connections": 32,
     }
-    return {name: value for name, value in chosen.items() if name not in given}
+    return {name: value for name, value in defaults.items() if name not in options}
 
 
 @contextlib.contextmanager

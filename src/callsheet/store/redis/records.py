@@ -1,11 +1,16 @@
-"""Convert the hashes and rows of Redis to the kernel's records. Missing and empty fields have their defaults."""
+"""Convert the answers of Redis to the kernel's records, and refusals of scripts to the protocol's errors.
+
+Missing and empty fields have their defaults.
+"""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.contracts import CALLSHEET, FOREIGN, SHARED_CONTRACTS
+from callsheet.kernel.errors import DependencyNotFound, DuplicateJob, IdempotencyConflict, QueueFull, QuotaExceeded
 from callsheet.kernel.events import TERMINAL_EVENTS
 from callsheet.kernel.job import (
     Attempt,
@@ -22,8 +27,6 @@ from callsheet.kernel.job import (
 from callsheet.kernel.new_jobs import max_attempts_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
     from callsheet.store.protocol import ClaimRequest
 
 WORDS = {
@@ -49,14 +52,14 @@ def as_map(flat: Sequence[str]) -> dict[str, Any]:
 def job_of(h: Mapping[str, Any]) -> Job:
     """Return the job in a hash; for a foreign hash, or one with foreign words, the job in its nine fields."""
     try:
-        return _job_of(h if "seq" in h else _completed(h))
+        return _job_of(h if "seq" in h else _with_defaults(h))
     except (ValueError, KeyError):
-        return _job_of(_completed(h))
+        return _job_of(_with_defaults(h))
 
 
 def _job_of(h: Mapping[str, Any]) -> Job:
     get = h.get
-    created, updated = int(h["created_ts"]), int(h["updated_ts"])
+    created_s, updated_s = int(h["created_ts"]), int(h["updated_ts"])
     status = WORDS[h["status"]]
     running = status is Status.RUNNING
     claim_version = int(get("claim_version", 0))
@@ -73,7 +76,7 @@ def _job_of(h: Mapping[str, Any]) -> Job:
         get("stage", ""),
         _HELD.get(get("held", "")) if status is Status.QUEUED else None,
         float(get("progress", 0.0)),
-        int(get("run_at", created)),
+        int(get("run_at", created_s)),
         h["payload"],
         h["result"] or None,
         h["error"] or None,
@@ -86,11 +89,11 @@ def _job_of(h: Mapping[str, Any]) -> Job:
         int(get("lease_losses") or 0),
         int(get("refresh_count", 0)),
         get("retry", ""),
-        created,
-        updated,
+        created_s,
+        updated_s,
         _int(get("started_at")) or attempt_started_at,
         attempt_started_at if running else None,
-        updated if status.terminal else None,
+        updated_s if status.terminal else None,
         cancel_requested_at,
         None if cancel_requested_at is None else get("cancel_reason", ""),
         get("unique_key"),
@@ -101,7 +104,7 @@ def _job_of(h: Mapping[str, Any]) -> Job:
         None if h["ttl_s"] in ("", "0") else int(h["ttl_s"]),
         get("correlation_id", ""),
         int(get("event_seq", 1)),
-        int(get("event_ms") or updated),
+        int(get("event_ms") or updated_s),
     )
 
 
@@ -110,7 +113,7 @@ def is_run_by_others(job: Job) -> bool:
     return job.worker_id is None and job.status is not Status.QUEUED and job.contract in SHARED_CONTRACTS
 
 
-def numbered(job: Job, count: int, last: Sequence[tuple[str, Mapping[str, str]]]) -> Job:
+def with_event_number(job: Job, count: int, last: Sequence[tuple[str, Mapping[str, str]]]) -> Job:
     """Return the job with the number and time of the last entry in its event stream."""
     if not last:
         return job
@@ -150,11 +153,11 @@ def claimed_job_of(h: dict[str, Any], request: ClaimRequest, now: int) -> Job:
     return job_of(h)
 
 
-def _completed(h: Mapping[str, str]) -> dict[str, str]:
+def _with_defaults(h: Mapping[str, str]) -> dict[str, str]:
     """Return an untouched foreign hash with default values for the fields that `job_of` needs."""
-    created = str(_whole(h.get("created_ts")))
+    created_at = str(_whole(h.get("created_ts")))
     status = h.get("status", "queued")
-    found = {
+    fields = {
         "job_id": "",
         "task": "",
         "payload": "{}",
@@ -163,15 +166,15 @@ def _completed(h: Mapping[str, str]) -> dict[str, str]:
         "contract": FOREIGN,
         **h,
         "status": status if status in WORDS else "queued",
-        "created_ts": created,
-        "updated_ts": str(_whole(h.get("updated_ts"), int(created))),
+        "created_ts": created_at,
+        "updated_ts": str(_whole(h.get("updated_ts"), int(created_at))),
         "ttl_s": str(_whole(h.get("ttl_s"))),
     }
     try:
-        json.loads(found["payload"])
+        json.loads(fields["payload"])
     except ValueError:
-        found["payload"] = json.dumps({"_raw": found["payload"]})
-    return found
+        fields["payload"] = json.dumps({"_raw": fields["payload"]})
+    return fields
 
 
 def _whole(text: str | None, default: int = 0) -> int:
@@ -245,3 +248,24 @@ def outbox_event_of(h: Mapping[str, str]) -> OutboxEvent:
         h.get("error"),
         h.get("destination", ""),
     )
+
+
+def answers_of(reply: list[Any]) -> list[Any]:
+    """Return a script's answers, or raise the error of its refusal."""
+    verdict, *rest = reply
+    if verdict == "ok":
+        return rest
+    kind, name, *more = rest
+    if kind == "conflict":
+        raise IdempotencyConflict(
+            f"idempotency key {name.partition(':')[2]!r} was used with another request; use a new key"
+        )
+    if kind == "dependency":
+        raise DependencyNotFound(f"job {name} depends on {more[0]}, which does not exist; enqueue that first")
+    if kind == "full":
+        raise QueueFull(name, int(more[0]))
+    if kind == "quota":
+        raise QuotaExceeded("queued", name, limit=int(more[0]), used=int(more[1]))
+    if kind == "duplicate":
+        raise DuplicateJob(f"a job with one of these ids exists already ({name}); use new ids")
+    raise DuplicateJob(f"a key of these jobs is in use by an active one ({name})")

@@ -4,68 +4,55 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from typing import Self
 
 from callsheet.kernel.callbacks import claim_callback
 from callsheet.kernel.contracts import WITH_CALLBACKS
-from callsheet.kernel.errors import DocumentConflict, SchemaMismatch, StoreError
-from callsheet.kernel.job import Outcome, Status
+from callsheet.kernel.errors import SchemaMismatch, StoreError
+from callsheet.kernel.job import Attempt, Claim, Event, Job, Json, NewJob, Outcome, Status
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.workers import name_of, silence_of
-from callsheet.store.clock import TOLERANCE_MS, Rebased
+from callsheet.store.clock import TOLERANCE_MS, ClockStep, Rebased
 from callsheet.store.hints import Hints, NoDoor
-from callsheet.store.outbox import ANY_EVENT, UNLIMITED, ClaimShares, OutboxFilter
 from callsheet.store.protocol import (
     Backlog,
+    ClaimRequest,
     Document,
-    EndedCount,
     Enqueued,
     HeartbeatResult,
     Hint,
     IdempotencyRecord,
     JobPage,
+    JobQuery,
+    ReadyPage,
     Settled,
-    WorkerLoad,
 )
 from callsheet.store.rows import line_place, ready_page, running_attempt
 
-from . import arguments, audit, tally
-from . import credentials as creds
+from . import arguments
 from .bound import Walks
 from .client import Client, Target, translated
 from .door import QUEUE, StreamDoor
 from .keys import FAMILIES, SCHEMA, SCHEMA_NAMES, idempotency_name
-from .listener import Listener
+from .listener import Listener, Tail
 from .records import (
+    answers_of,
     as_map,
     attempt_of,
     claimed_job_of,
     event_of,
     is_run_by_others,
     job_of,
-    numbered,
-    outbox_event_of,
+    with_event_number,
 )
-from .refusals import checked
-from .tail import Tail
+from .side_records import SETTLED, AuditLog, CredentialRecords, Documents, OutboxEvents, conflict
+from .tally import Tallies
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-
-    from callsheet.kernel.audit import AuditEntry
-    from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Event, Job, Json, NewJob, OutboxEvent
-    from callsheet.kernel.settlement import OutboxSettlement
-    from callsheet.store.audit import AuditPage, AuditQuery
-    from callsheet.store.clock import ClockStep
-    from callsheet.store.outbox import Replay
-    from callsheet.store.protocol import ClaimRequest, JobQuery, ReadyPage
-
-SETTLED = {1: Settled.APPLIED, 2: Settled.REPEATED, 3: Settled.STALE}
-LOOK = 500  # rows that one script scans with a sparse filter: some 2 ms
-LOOK_AT_JOBS, LOOK_AT_TEXTS = 2_000, 1_000  # the same for `find`, which reads many rows at once
+LOOK_AT_JOBS, LOOK_AT_TEXTS = 2_000, 1_000  # rows that one script of `find` scans
 
 
-class RedisStore:
+class RedisStore(OutboxEvents, CredentialRecords, Documents, AuditLog, Tallies):
     """The whole protocol on one Redis or Valkey server (or one slot of a cluster)."""
 
     batch = 500
@@ -82,8 +69,8 @@ class RedisStore:
         self._tail = Tail(self._client, self._hints)
         self._doors: dict[str, StreamDoor] = {}
         self._cursors: list[str] = []
-        self._relayed = "0"
-        self._cleared = "-"
+        self._relay_cursor = "0"
+        self._clear_cursor = "-"
 
     @classmethod
     def from_url(cls, url: str) -> Self:
@@ -127,7 +114,6 @@ class RedisStore:
         quotas: Mapping[str, int] | None = None,
         now: int | None = None,
     ) -> list[Enqueued]:
-        """See the protocol."""
         if not batch:
             return []
         live = self._listener.live
@@ -135,15 +121,16 @@ class RedisStore:
         head = (len(batch), depth_limit or 0, limits)
         reply = await self._client.run("enqueue", now, *head, *arguments.of_jobs(batch))
         answers = [
-            Enqueued(new.job_id, created=True) if found == 1 else Enqueued(found[0], created=False, response=found[1])
-            for new, found in zip(batch, checked(reply), strict=True)
+            Enqueued(new.job_id, created=True)
+            if answer == 1
+            else Enqueued(answer[0], created=False, response=answer[1])
+            for new, answer in zip(batch, answers_of(reply), strict=True)
         ]
         if not live:
             self._hints.send(Hint(frozenset({new.queue for new in batch})))
         return answers
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
-        """See the protocol."""
         jobs = await self._claim(request, now)
         if calling := [job for job in jobs if job.contract in WITH_CALLBACKS]:
             with contextlib.suppress(StoreError):  # the claims are committed; the next settlement writes the callback
@@ -156,8 +143,8 @@ class RedisStore:
         for job in jobs:
             pipe.hexists(self._keys.job(job.job_id), "on_claim")
         with translated():
-            told = await pipe.execute()
-        older = [job for job, is_told in zip(jobs, told, strict=True) if not is_told]
+            answers = await pipe.execute()
+        older = [job for job, is_told in zip(jobs, answers, strict=True) if not is_told]
         callbacks = [(job, callback) for job in older if (callback := claim_callback(job)) is not None]
         running = Status.RUNNING
         moves = [Settlement(job.job_id, job.claim_version, running, running, outbox=(out,)) for job, out in callbacks]
@@ -170,20 +157,19 @@ class RedisStore:
             return await self._walks.claim(r, now) if r.limit > 0 else []
         start = "1" if r.start else ""
         door = self._doors.get(name_of(r.worker_id)) if self._doors else None
-        handed = door.take() if door is not None else []
-        asked = (*dict.fromkeys(r.queues), "", *handed) if handed else dict.fromkeys(r.queues)
+        messages = door.take() if door is not None else []
+        sources = (*dict.fromkeys(r.queues), "", *messages) if messages else dict.fromkeys(r.queues)
         try:
-            at, *found = await self._client.run("claim", now, r.worker_id, r.limit, r.lease_ms, start, *asked)
+            at, *rows = await self._client.run("claim", now, r.worker_id, r.limit, r.lease_ms, start, *sources)
         except StoreError:
             if door is not None:
-                door.put_back(handed)
+                door.put_back(messages)
             raise
-        return [claimed_job_of(as_map(flat), r, int(at)) for flat in found]
+        return [claimed_job_of(as_map(flat), r, int(at)) for flat in rows]
 
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
     ) -> list[HeartbeatResult]:
-        """See the protocol."""
         if not claims:
             return []
         lengths_ms = lease_ms, silence_of(lease_ms) if silence_ms is None else silence_ms
@@ -191,12 +177,11 @@ class RedisStore:
         return [HeartbeatResult(beat > 0, beat > 1) for beat in beats]
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
-        """See the protocol."""
         if not settlements:
             return []
         live = self._listener.live
         reply = await self._client.run("settle", now, *arguments.of_settlements(settlements))
-        answers = [SETTLED[code] for code in checked(reply)]
+        answers = [SETTLED[code] for code in answers_of(reply)]
         if not live:
             self._hints.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
         return answers
@@ -204,22 +189,19 @@ class RedisStore:
     async def with_expired_lease(self, limit: int, *, now: int | None = None) -> list[Job]:
         """See the protocol; includes idle messages of foreign workers."""
         idle_ms = self.target.foreign_idle_ms
-        *found, self._cursors = await self._client.run("with_expired_lease", now, limit, idle_ms, *self._cursors)
-        return [job_of(as_map(flat)) for flat in found]
+        *rows, self._cursors = await self._client.run("with_expired_lease", now, limit, idle_ms, *self._cursors)
+        return [job_of(as_map(flat)) for flat in rows]
 
     async def running_of(self, worker_id: str, limit: int) -> list[Job]:
-        """See the protocol."""
-        found = await self._client.run("running_of", None, worker_id, limit)
-        return [job_of(as_map(flat)) for flat in found]
+        rows = await self._client.run("running_of", None, worker_id, limit)
+        return [job_of(as_map(flat)) for flat in rows]
 
     async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
-        """See the protocol."""
         queue, priority, message = line_place(cursor)
         rows = await self._client.run("ready_jobs", None, limit, queue, priority, message)
         return ready_page([(job_id, line, int(version), *place) for job_id, line, version, *place in rows], limit)
 
     async def with_failed_dependency(self, limit: int) -> list[Job]:
-        """See the protocol."""
         with translated():
             ids = await self._client.redis.zrange(self._keys.jobs("broken"), 0, limit - 1) if limit > 0 else []
         jobs = [job for job in await self.get(ids) if job is not None]
@@ -227,23 +209,22 @@ class RedisStore:
 
     async def promote(self, *, now: int | None = None) -> int:
         """See the protocol; also sends a new message for a ready job whose message is gone."""
-        count, self._relayed, self._cleared = await self._client.run("promote", now, self._relayed, self._cleared)
+        count, self._relay_cursor, self._clear_cursor = await self._client.run(
+            "promote", now, self._relay_cursor, self._clear_cursor
+        )
         return int(count)
 
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
-        """See the protocol."""
         return int(await self._client.run("prune", now, ended_before, limit))
 
     async def delete(self, claims: Sequence[Claim]) -> int:
-        """See the protocol."""
         if not claims:
             return 0
         return int(await self._client.run("delete", None, *(part for claim in claims for part in claim)))
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
-        """See the protocol."""
-        found = await self._client.hashes([self._keys.job(job_id) for job_id in job_ids])
-        jobs = [job_of({"job_id": id_, **h}) if h else None for id_, h in zip(job_ids, found, strict=True)]
+        hashes = await self._client.hashes([self._keys.job(job_id) for job_id in job_ids])
+        jobs = [job_of({"job_id": id_, **h}) if h else None for id_, h in zip(job_ids, hashes, strict=True)]
         foreign = {job.job_id for job in jobs if job is not None and is_run_by_others(job)}
         return await self._with_events_of_others(jobs, foreign) if foreign else jobs
 
@@ -259,10 +240,11 @@ class RedisStore:
         with translated():
             answers = iter(await pipe.execute())
         last = {job_id: (count, event) for job_id, count, event in zip(foreign, answers, answers, strict=True)}
-        return [numbered(job, *last[job.job_id]) if job is not None and job.job_id in last else job for job in jobs]
+        return [
+            with_event_number(job, *last[job.job_id]) if job is not None and job.job_id in last else job for job in jobs
+        ]
 
     async def find(self, query: JobQuery) -> JobPage:
-        """See the protocol."""
         q = query
         key = f"jobs:of:{q.requester_id}" if q.requester_id else "jobs:all"
         if q.statuses == (Status.DEAD_LETTER,):  # foreign workers' failed jobs may be missing from a list
@@ -278,25 +260,23 @@ class RedisStore:
         cursor, looks = q.cursor or "", q.scan_limit
         while len(jobs) < q.limit and (looks is None or looks > 0):
             look = most if looks is None else min(most, looks)
-            *found, cursor = await self._client.run("find", None, key, cursor, q.limit - len(jobs), look, *filters)
-            jobs += [job_of(as_map(flat)) for flat in found]
+            *rows, cursor = await self._client.run("find", None, key, cursor, q.limit - len(jobs), look, *filters)
+            jobs += [job_of(as_map(flat)) for flat in rows]
             if not cursor:
                 break
             looks = None if looks is None else looks - look
         return JobPage(jobs, cursor or None)
 
     async def counts(self) -> dict[str, dict[Status, int]]:
-        """See the protocol."""
         (fields,) = await self._client.hashes([self._keys.jobs("counts")])
-        found: dict[str, dict[Status, int]] = {}
+        counts: dict[str, dict[Status, int]] = {}
         for field, count in fields.items():
             status, _, queue = field.partition(":")
             if int(count):
-                found.setdefault(queue, {})[Status(status)] = int(count)
-        return found
+                counts.setdefault(queue, {})[Status(status)] = int(count)
+        return counts
 
     async def queued_of(self, requester_ids: Sequence[str], *, most: int) -> list[int]:
-        """See the protocol."""
         counts = await self._client.run("queued_of", None, *requester_ids) if requester_ids else []
         return [min(most, int(count)) for count in counts]
 
@@ -305,42 +285,28 @@ class RedisStore:
         rows = await self._client.run("backlog", now)
         return {queue: Backlog(ready, held, runs, int(age) if age else None) for queue, ready, held, runs, age in rows}
 
-    async def ended_counts(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[EndedCount]:
-        """See the protocol."""
-        return await tally.ended_counts(self._client, since, span_ms, requester_id)
-
-    async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
-        """See the protocol."""
-        return await tally.dead_letters(self._client, requester_id)
-
-    async def worker_loads(self, requester_id: str | None = None) -> list[WorkerLoad]:
-        """See the protocol."""
-        return await tally.worker_loads(self._client, requester_id)
-
     async def attempts(self, job_id: str) -> list[Attempt]:
-        """See the protocol."""
         with translated():
             rows = await self._client.redis.lrange(self._keys.job(job_id, "attempts"), 0, -1)
-        (found,) = await self._client.hashes([self._keys.job(job_id)])
+        (fields,) = await self._client.hashes([self._keys.job(job_id)])
         (job,) = await self.get([job_id])
         running = [running_attempt(job)] if job is not None and job.has_started else []
-        if job is not None and job.status is Status.SUCCEEDED and found.get("outcome"):
-            begun = running_attempt(job)._replace(started_at=int(found["attempt_started_at"]))
-            running = [begun._replace(ended_at=job.ended_at, outcome=Outcome.SUCCEEDED)]
+        if job is not None and job.status is Status.SUCCEEDED and fields.get("outcome"):
+            attempt = running_attempt(job)._replace(started_at=int(fields["attempt_started_at"]))
+            running = [attempt._replace(ended_at=job.ended_at, outcome=Outcome.SUCCEEDED)]
         return [attempt_of(job_id, row) for row in rows] + running
 
     async def checkpoints(self, job_id: str) -> dict[str, Json]:
-        """See the protocol."""
-        (found,) = await self._client.hashes([self._keys.job(job_id, "checkpoints")])
-        return dict(sorted(found.items()))
+        (fields,) = await self._client.hashes([self._keys.job(job_id, "checkpoints")])
+        return dict(sorted(fields.items()))
 
     async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
         """See the protocol; entry n of a job's stream is event n, from any writer."""
         if not after:
             return []
-        found = await self._client.run("events", None, limit, *(part for item in after.items() for part in item))
+        rows = await self._client.run("events", None, limit, *(part for item in after.items() for part in item))
         return [
-            event_of(job_id, first + i, entry) for job_id, first, *entries in found for i, entry in enumerate(entries)
+            event_of(job_id, first + i, entry) for job_id, first, *entries in rows for i, entry in enumerate(entries)
         ]
 
     async def hints(self) -> AsyncIterator[Hint]:
@@ -360,68 +326,9 @@ class RedisStore:
         door = self._doors[worker_id] = StreamDoor(self._client, self._hints, worker_id)
         return door
 
-    async def outbox_claim(
-        self, worker_id: str, *, limit: int, lease_ms: int, shares: ClaimShares = UNLIMITED, now: int | None = None
-    ) -> list[OutboxEvent]:
-        """See the protocol."""
-        head = (worker_id, limit, lease_ms, shares.each, len(shares.limits), len(shares.without))
-        limits = (part for row in shares.limits for part in row)
-        found = await self._client.run("outbox_claim", now, *head, *limits, *shares.without)
-        return [outbox_event_of(as_map(flat)) for flat in found]
-
-    async def outbox_heartbeat(
-        self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
-    ) -> list[HeartbeatResult]:
-        """See the protocol."""
-        parts = (part for claim in claims for part in claim)
-        return [
-            HeartbeatResult(bool(held)) for held in await self._client.run("outbox_heartbeat", now, lease_ms, *parts)
-        ]
-
-    async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
-        """See the protocol."""
-        flat: list[arguments.Argument] = []
-        for s in settlements:
-            flat += (s.event_id, s.claim_version, s.status.value, s.delay_ms, int(s.counts), s.error or "")
-        return [SETTLED[code] for code in await self._client.run("outbox_settle", now, *flat)]
-
-    async def outbox_find(
-        self,
-        *,
-        job_id: str | None = None,
-        status: Delivery | None = None,
-        limit: int = 50,
-        where: OutboxFilter = ANY_EVENT,
-    ) -> list[OutboxEvent]:
-        """See the protocol."""
-        if where.event_id is not None:
-            return await self._outbox_event(where, job_id, status)
-        events: list[OutboxEvent] = []
-        cursor, more = "", arguments.of_filter(where)
-        while len(events) < limit:
-            head = (job_id or "", status.value if status else "", limit - len(events))
-            *found, cursor = await self._client.run("outbox_find", None, *head, cursor, LOOK, *more)
-            events += [outbox_event_of(as_map(flat)) for flat in found]
-            if not cursor:
-                break
-        return events
-
-    async def _outbox_event(
-        self, where: OutboxFilter, job_id: str | None, status: Delivery | None
-    ) -> list[OutboxEvent]:
-        (row,) = await self._client.hashes([f"{self._keys.prefix}outbox:{where.event_id}"])
-        event = outbox_event_of(row) if row else None
-        return [event] if event is not None and arguments.matches(event, where, job_id, status) else []
-
-    async def outbox_replay(self, replays: Sequence[Replay], *, now: int | None = None) -> list[bool]:
-        """See the protocol."""
-        parts = [part for replay in replays for part in replay]
-        return [bool(done) for done in await self._client.run("outbox_replay", now, *parts)] if parts else []
-
     async def idempotency_record(
         self, requester_id: str, key: str, *, now: int | None = None
     ) -> IdempotencyRecord | None:
-        """See the protocol."""
         name = self._keys.prefix + idempotency_name(requester_id, key)
         with translated():
             if await self._client.redis.type(name) not in ("hash", b"hash"):
@@ -434,7 +341,6 @@ class RedisStore:
         return IdempotencyRecord(row["request_hash"], row["job_id"], row["response"], int(row["expires_at"]))
 
     async def pause(self, queue: str, *, paused: bool) -> None:
-        """See the protocol."""
         redis = self._client.redis
         with translated():
             await (redis.sadd if paused else redis.srem)(self._keys.jobs("paused"), queue)
@@ -442,88 +348,27 @@ class RedisStore:
         self._hints.send(Hint(frozenset({queue})))
 
     async def paused_queues(self) -> frozenset[str]:
-        """See the protocol."""
         with translated():
             return frozenset(await self._client.redis.smembers(self._keys.jobs("paused")))
 
-    async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
-        """See the protocol."""
-        return await creds.credentials(self._client, job_ids)
-
-    async def replace_credentials(self, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
-        """See the protocol."""
-        return await creds.replace_credentials(self._client, changes)
-
-    async def credentials_under(self, kek_id: str, *, after: str = "", limit: int = 100) -> list[Credentials]:
-        """See the protocol."""
-        return await creds.credentials_under(self._client, kek_id, after, limit)
-
-    async def credential_keks(self) -> dict[str, int]:
-        """See the protocol."""
-        return await creds.credential_keks(self._client)
-
-    async def put_document(self, document: Document) -> Document:
-        """See the protocol."""
-        d = document
-        version = await self._client.run("put_document", None, d.kind, d.id, d.body, d.version)
-        if not version:
-            raise _conflict(d)
-        return d._replace(version=int(version))
-
-    async def documents(self, kind: str, id: str | None = None) -> list[Document]:
-        """See the protocol."""
-        key = self._keys.document(kind)
-        if id is None:
-            (found,) = await self._client.hashes([key])
-            wanted = sorted(found.items())
-        else:
-            with translated():
-                one = await self._client.redis.hget(key, id)
-            wanted = [(id, one)] if one is not None else []
-        split = ((name, *text.partition(":")) for name, text in wanted)
-        return [Document(kind, name, body, int(version)) for name, version, _, body in split]
-
-    async def delete_document(self, kind: str, id: str) -> bool:
-        """See the protocol."""
-        with translated():
-            return bool(await self._client.redis.hdel(self._keys.document(kind), id))
-
     async def rebase(self, step: ClockStep, mark: Document) -> Rebased:
-        """See the protocol."""
         times = (step.before, step.after, step.since or 0, TOLERANCE_MS)
-        moved = await self._client.run("rebase", None, *mark, *times)
-        if not moved:
-            raise _conflict(mark)
-        return Rebased(*map(int, moved))
-
-    async def audit_append(self, entries: Sequence[AuditEntry], *, now: int | None = None) -> list[str]:
-        """See the protocol."""
-        return await audit.append(self._client, entries, now)
-
-    async def audit_find(self, query: AuditQuery) -> AuditPage:
-        """See the protocol."""
-        return await audit.find(self._client, query)
-
-    async def audit_prune(self, *, before: int, limit: int) -> int:
-        """See the protocol."""
-        return int(await self._client.run("audit_prune", None, before, limit))
+        counts = await self._client.run("rebase", None, *mark, *times)
+        if not counts:
+            raise conflict(mark)
+        return Rebased(*map(int, counts))
 
     async def empty(self) -> None:
         """Delete every key of this store except the schema's version; other keys of the database stay. For tests."""
         families = tuple(f"{self._keys.prefix}{name}:" for name in FAMILIES)
         redis = self._client.redis
         with translated():
-            found = [key async for key in redis.scan_iter(f"{_quoted(self._keys.prefix)}*", count=1_000)]
-            ours = [key for key in found if key.startswith(families)]
+            keys = [key async for key in redis.scan_iter(f"{_as_glob(self._keys.prefix)}*", count=1_000)]
+            ours = [key for key in keys if key.startswith(families)]
             for i in range(0, len(ours), 1_000):
                 await redis.unlink(*ours[i : i + 1_000])
 
 
-def _conflict(document: Document) -> DocumentConflict:
-    d = document
-    return DocumentConflict(f"{d.kind} {d.id} is not at version {d.version} any more; read it and try again")
-
-
-def _quoted(text: str) -> str:
+def _as_glob(text: str) -> str:
     """Return text as a glob pattern that matches only this text."""
     return "".join(f"\\{c}" if c in "*?[]^\\" else c for c in text)

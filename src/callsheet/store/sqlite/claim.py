@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.callbacks import claim_callback
 from callsheet.kernel.contracts import WITH_CALLBACKS
-from callsheet.kernel.job import Job, OnDependencyFailure, Status
-from callsheet.store.protocol import HeartbeatResult
+from callsheet.kernel.job import Claim, Job, OnDependencyFailure, Status
+from callsheet.store.protocol import ClaimRequest, HeartbeatResult
 from callsheet.store.queries import Queries
 
 from .line import line_up_due
-from .outbox import outbox_row
+from .side_records import outbox_row
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from callsheet.kernel.job import Claim
-    from callsheet.store.protocol import ClaimRequest
-
     from .connection import Db
 
 Q = Queries("callsheet.store.sqlite")
@@ -28,10 +24,10 @@ _POLICY = {policy.value: policy for policy in OnDependencyFailure}
 
 def claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
     """Fill the request queue by queue; due jobs join the end of the line, and a short claim tries once more."""
-    paused = {row[0] for row in db.execute(Q.paused_queues).fetchall()}
+    paused_queues = {row[0] for row in db.execute(Q.paused_queues).fetchall()}
     jobs: list[Job] = []
     for queue in dict.fromkeys(request.queues):
-        if queue in paused or len(jobs) >= request.limit:
+        if queue in paused_queues or len(jobs) >= request.limit:
             continue
         jobs += _take(db, request, queue, now, request.limit - len(jobs))
         if line_up_due(db, queue, now) and len(jobs) < request.limit:
@@ -44,8 +40,8 @@ def claim(db: Db, request: ClaimRequest, now: int) -> list[Job]:
 
 def _tell(db: Db, job: Job, now: int) -> None:
     """Write the claim's callback if the job asked for callbacks."""
-    if (told := claim_callback(job)) is not None:
-        db.execute(Q.add_outbox, outbox_row(told, job.job_id, job.requester_id, told.body, now))
+    if (callback := claim_callback(job)) is not None:
+        db.execute(Q.add_outbox, outbox_row(callback, job.job_id, job.requester_id, callback.body, now))
 
 
 def heartbeat(db: Db, sql: str, claims: Sequence[Claim], now: int, *lengths_ms: int) -> list[HeartbeatResult]:
@@ -68,35 +64,35 @@ def _take(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> li
             db.execute(Q.note_running, (queue, len(rows), now))
         start = int(request.start)
         db.execute(Q.claim, (request.worker_id, now + request.lease_ms, now, start, queue, len(rows)))
-    return [_claimed(row, request, queue, now) for row in rows]
+    return [_claimed_job(row, request, queue, now) for row in rows]
 
 
 def _take_of_tenants(db: Db, request: ClaimRequest, queue: str, now: int, limit: int) -> list[Job]:
     """Claim the first ready jobs of some tenants alone."""
-    chosen = db.execute(Q.claimable_of_tenants, (queue, json.dumps(sorted(request.tenants or ())), limit)).fetchall()
-    if not chosen:
+    positions = db.execute(Q.claimable_of_tenants, (queue, json.dumps(sorted(request.tenants or ())), limit)).fetchall()
+    if not positions:
         return []
-    places = json.dumps([seq for (seq,) in chosen])
+    places = json.dumps([seq for (seq,) in positions])
     rows = db.execute(Q.claimable_by_seq, (places,)).fetchall()
     if request.start:
         db.execute(Q.note_running_by_seq, (places, now))
     db.execute(Q.claim_by_seq, (request.worker_id, now + request.lease_ms, now, int(request.start), places))
-    return [_claimed(row, request, queue, now) for row in rows]
+    return [_claimed_job(row, request, queue, now) for row in rows]
 
 
-def _claimed(row: tuple[Any, ...], request: ClaimRequest, queue: str, now: int) -> Job:
+def _claimed_job(row: tuple[Any, ...], request: ClaimRequest, queue: str, now: int) -> Job:
     """Return the job as the claim leaves it."""
     (
         job_id, requester_id, contract, kind, priority, stage, progress, run_at, payload, error, claim_version,
         attempt_count, max_attempts, lease_losses, refresh_count, retry, created_at, started_at, cancel_requested_at,
         cancel_reason, unique_key, concurrency_key, on_failure, ttl_s, correlation_id, event_seq, event_ms,
     ) = row  # fmt: skip
-    at, started = max(now, event_ms), request.start
+    at, starts = max(now, event_ms), request.start
     return Job._make((
         job_id, requester_id, contract, kind, queue, priority, Status.RUNNING, stage, None, progress, run_at, payload,
-        None, error, request.worker_id, claim_version + 1, now + request.lease_ms, now, attempt_count + started,
+        None, error, request.worker_id, claim_version + 1, now + request.lease_ms, now, attempt_count + starts,
         max_attempts, lease_losses, refresh_count, retry, created_at, at,
-        at if started and started_at is None else started_at, at if started else None, None, cancel_requested_at,
+        at if starts and started_at is None else started_at, at if starts else None, None, cancel_requested_at,
         cancel_reason, unique_key, concurrency_key, 0, None, _POLICY[on_failure], ttl_s, correlation_id,
-        event_seq + started, at if started else event_ms,
+        event_seq + starts, at if starts else event_ms,
     ))  # fmt: skip

@@ -32,7 +32,7 @@ log = logging.getLogger("callsheet.sqlite")
 IDLE_CHECKPOINT_S = 1.0
 BUSY_S = 15
 NO_DATABASE = ("unable to open", "not a database", "readonly", "read-only")  # waiting does not repair these
-DAMAGED = (sqlite3.DatabaseError, sqlite3.InternalError)  # errors of the file or its disk, not of the statement
+DAMAGE_ERRORS = (sqlite3.DatabaseError, sqlite3.InternalError)  # errors of the file or its disk, not of the statement
 
 
 class Target(NamedTuple):
@@ -120,7 +120,7 @@ class Thread:
         self._target = target
         self._writes = writes
         self._items: queue.SimpleQueue[_Item | None] = queue.SimpleQueue()
-        self._ended = threading.Event()
+        self._end = threading.Event()
         self._thread: threading.Thread | None = None
 
     async def start(self) -> None:
@@ -128,12 +128,12 @@ class Thread:
         if self._thread is not None:
             return
         loop = asyncio.get_running_loop()
-        opened = _Item(_nothing, loop, loop.create_future())
-        self._items, self._ended = queue.SimpleQueue(), threading.Event()
-        life = (self._items, self._ended, opened)
+        opening = _Item(_nothing, loop, loop.create_future())
+        self._items, self._end = queue.SimpleQueue(), threading.Event()
+        life = (self._items, self._end, opening)
         thread = threading.Thread(target=self._run, args=life, name="callsheet-sqlite", daemon=True)
         thread.start()
-        await opened.future
+        await opening.future
         self._thread = thread
 
     async def stop(self) -> None:
@@ -150,23 +150,23 @@ class Thread:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         self._items.put(_Item(work, loop, future))
-        if self._ended.is_set():  # the thread ended before it could see the item, or has answered already
+        if self._end.is_set():  # the thread ended before it could see the item, or has answered already
             _refuse(self._items)
         return await future
 
-    def _run(self, items: queue.SimpleQueue[_Item | None], ended: threading.Event, opened: _Item) -> None:
+    def _run(self, items: queue.SimpleQueue[_Item | None], end: threading.Event, opening: _Item) -> None:
         try:
             db = connect(self._target)
         except Exception as error:  # noqa: BLE001 - handed to the caller
-            _answer([opened], [(None, error)])
+            _answer([opening], [(None, error)])
             return
-        _answer([opened], [(None, None)])
+        _answer([opening], [(None, None)])
         try:
             while (group := _next_group(items, db if self._writes else None)) is not None:
                 works = [item.work for item in group]
                 _answer(group, _write_group(db, works) if self._writes else [_attempt(db, work) for work in works])
         finally:
-            ended.set()
+            end.set()
             _refuse(items)
             db.close()
 
@@ -207,40 +207,40 @@ def _refuse(items: queue.SimpleQueue[_Item | None]) -> None:
                 _answer([item], [(None, StoreUnavailable("the store was closed"))])
 
 
-Done = tuple[Any, Exception | None]
+Result = tuple[Any, Exception | None]
 
 
 def _nothing(_: Db) -> None: ...
 
 
-def _attempt(db: Db, work: Work) -> Done:
+def _attempt(db: Db, work: Work) -> Result:
     try:
         return work(db), None
     except Exception as error:  # noqa: BLE001 - handed to the caller
         return None, known_error(db, error)
 
 
-def _write_group(db: Db, works: list[Work]) -> list[Done]:
+def _write_group(db: Db, works: list[Work]) -> list[Result]:
     """Run all work items in one transaction, each in a savepoint, so that an error undoes one item alone."""
     try:
         db.execute("BEGIN IMMEDIATE")
-        done = [_in_savepoint(db, work) for work in works]
+        results = [_in_savepoint(db, work) for work in works]
         db.execute("COMMIT")
     except Exception as error:  # noqa: BLE001 - handed to every caller: nothing was committed
         if db.in_transaction:
             with contextlib.suppress(Exception):
                 db.execute("ROLLBACK")
         return [(None, known_error(db, error))] * len(works)
-    return done
+    return results
 
 
-def _in_savepoint(db: Db, work: Work) -> Done:
+def _in_savepoint(db: Db, work: Work) -> Result:
     db.execute("SAVEPOINT work")
-    done = _attempt(db, work)
-    if done[1] is not None:
+    result = _attempt(db, work)
+    if result[1] is not None:
         db.execute("ROLLBACK TO work")
     db.execute("RELEASE work")
-    return done
+    return result
 
 
 def known_error(db: Db, error: Exception) -> Exception:
@@ -250,7 +250,7 @@ def known_error(db: Db, error: Exception) -> Exception:
     can write.
     """
     is_libsql = not isinstance(db, sqlite3.Connection) and type(error) is ValueError
-    if is_libsql or isinstance(error, sqlite3.OperationalError) or type(error) in DAMAGED:
+    if is_libsql or isinstance(error, sqlite3.OperationalError) or type(error) in DAMAGE_ERRORS:
         return StoreUnavailable(f"SQLite cannot serve now: {error}")
     return error
 
@@ -266,10 +266,10 @@ def refusing_duplicates(advice: str) -> Iterator[None]:
         raise DuplicateJob(advice) from error
 
 
-def _answer(group: list[_Item], done: list[Done]) -> None:
+def _answer(group: list[_Item], results: list[Result]) -> None:
     """Resolve the waiting callers' futures, with one wake-up for each event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[tuple[asyncio.Future[Any], Any, Exception | None]]] = {}
-    for item, (value, error) in zip(group, done, strict=True):
+    for item, (value, error) in zip(group, results, strict=True):
         by_loop.setdefault(item.loop, []).append((item.future, value, error))
     for loop, answers in by_loop.items():
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
 
 from callsheet.kernel.errors import DependencyNotFound, IdempotencyConflict, QueueFull, QuotaExceeded
 from callsheet.kernel.job import RESUMED_FROM, RUN_AT, HoldReason, NewJob, OnDependencyFailure, Status
@@ -11,14 +11,9 @@ from callsheet.kernel.new_jobs import max_attempts_of
 from callsheet.store.protocol import Enqueued
 from callsheet.store.queries import Queries
 
-from .connection import refusing_duplicates
-from .credentials import keep_credentials
+from .connection import Db, refusing_duplicates
 from .line import admit, next_positions
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from .connection import Db
+from .side_records import keep_credentials
 
 Q = Queries("callsheet.store.sqlite")
 
@@ -31,13 +26,13 @@ def enqueue(
     quotas: Mapping[str, int] | None = None,
 ) -> list[Enqueued]:
     """Create the jobs of a batch; raises the protocol's errors, and then the caller's rollback leaves nothing."""
-    known = [_known(db, new, now) for new in batch]
+    earlier_answers = [_earlier_answer(db, new, now) for new in batch]
     answers: list[Enqueued] = []
     seq = next_positions(db, len(batch))
     fresh: list[NewJob] = []
     rows = []
     for i, new in enumerate(batch):
-        if earlier := known[i]:
+        if earlier := earlier_answers[i]:
             answers.append(earlier)
             continue
         if new.unique_key is not None:
@@ -127,7 +122,7 @@ def _row(new: NewJob, seq: int, now: int) -> tuple[object, ...]:
     )
 
 
-def _known(db: Db, new: NewJob, now: int) -> Enqueued | None:
+def _earlier_answer(db: Db, new: NewJob, now: int) -> Enqueued | None:
     """Return the earlier answer for the same idempotency key; raises IdempotencyConflict for another request."""
     if new.idempotency is None:
         return None
@@ -160,10 +155,10 @@ def _wait_for(db: Db, new: NewJob) -> None:
         if row is None:
             raise DependencyNotFound(f"job {new.job_id} depends on {parent}, which does not exist; enqueue that first")
         status = Status(row[0])
-        failed = status.terminal and status is not Status.SUCCEEDED
-        if status is Status.SUCCEEDED or (failed and new.on_dependency_failure is OnDependencyFailure.RUN):
+        has_failed = status.terminal and status is not Status.SUCCEEDED
+        if status is Status.SUCCEEDED or (has_failed and new.on_dependency_failure is OnDependencyFailure.RUN):
             continue
-        if failed:
+        if has_failed:
             broken_by = broken_by or parent
         db.execute(Q.depend, (parent, new.job_id))
         blocked_by += 1

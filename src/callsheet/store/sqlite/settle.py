@@ -7,23 +7,17 @@ Usual ends of attempts go in groups with few statements (`_end_all`, 9 µs a job
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Sequence
 
 from callsheet.kernel.job import DELETES_CREDENTIALS, Status
 from callsheet.kernel.settlement import Settlement
 from callsheet.store.protocol import Settled
 from callsheet.store.queries import Queries
 
-from .connection import refusing_duplicates
-from .credentials import forget_credentials
+from .connection import Db, refusing_duplicates
 from .enqueue import enqueue
 from .line import admit, next_positions, release_dependents
-from .outbox import outbox_row
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    from .connection import Db
+from .side_records import forget_credentials, outbox_row
 
 Q = Queries("callsheet.store.sqlite")
 _BODY = slice(Settlement._fields.index("from_status"), Settlement._fields.index("result"))
@@ -79,17 +73,17 @@ def _end_all(db: Db, group: list[Settlement], now: int) -> bool:
     first = group[0]
     if first.event is None or first.outcome is None:
         return False
-    asked = json.dumps([(s.job_id, s.claim_version, s.result) for s in group], ensure_ascii=False)
-    if db.execute(Q.waited_for, (asked,)).fetchone():
+    ends = json.dumps([(s.job_id, s.claim_version, s.result) for s in group], ensure_ascii=False)
+    if db.execute(Q.waited_for, (ends,)).fetchone():
         return False
     db.execute("SAVEPOINT ends")
-    db.execute(Q.end_attempts, (asked, now, first.outcome.value, first.error))
+    db.execute(Q.end_attempts, (ends, now, first.outcome.value, first.error))
     complete: bool = db.execute(Q.changes).fetchone()[0] == len(group)
     if complete:
         progress = first.progress or 0.0
         error = None if first.status is Status.SUCCEEDED else first.error
-        db.execute(Q.note_ends, (asked, now, *first.event, progress))
-        db.execute(Q.end, (asked, now, first.status.value, progress, error))
+        db.execute(Q.note_ends, (ends, now, *first.event, progress))
+        db.execute(Q.end, (ends, now, first.status.value, progress, error))
         if first.status in DELETES_CREDENTIALS:
             forget_credentials(db, [s.job_id for s in group])
     else:
@@ -102,8 +96,8 @@ def _settle_one(db: Db, s: Settlement, now: int) -> Settled:
     """Apply one settlement if its fence holds; if its callbacks exist already, it was applied before."""
     if not s.outbox:
         return _apply(db, s, now)
-    untold, done = _untold(db, s)
-    if not done:
+    untold, is_repeat = _untold(db, s)
+    if not is_repeat:
         return _apply(db, untold, now)
     return Settled.REPEATED if db.execute(Q.holds, (*s[:2], s.from_status.value)).fetchone() else Settled.STALE
 
@@ -126,7 +120,7 @@ def _apply(db: Db, s: Settlement, now: int) -> Settled:
     with refusing_duplicates("an active job holds this key; let that one end first"):
         row = db.execute(Q.settle, _parameters(db, s, now)).fetchone()
     if row is None:
-        return _repeated(db, s)
+        return _repeat_or_stale(db, s)
     event_seq, event_ms, progress, key, requester_id = row
     if s.event is not None:
         db.execute(Q.event, (s.job_id, event_seq, event_ms, s.event.type, s.event.step, progress, s.event.data))
@@ -147,8 +141,8 @@ def _apply(db: Db, s: Settlement, now: int) -> Settled:
 def _untold(db: Db, s: Settlement) -> tuple[Settlement, bool]:
     """Return the settlement without callbacks that exist already, and whether an earlier call applied it."""
     ids = json.dumps([out.event_id for out in s.outbox])
-    known = {event_id for (event_id,) in db.execute(Q.outbox_known, (s.job_id, ids)).fetchall()}
-    left = tuple(out for out in s.outbox if out.event_id not in known)
+    existing = {event_id for (event_id,) in db.execute(Q.outbox_known, (s.job_id, ids)).fetchall()}
+    left = tuple(out for out in s.outbox if out.event_id not in existing)
     return s._replace(outbox=left), not left and s.outcome is None
 
 
@@ -183,7 +177,7 @@ def _parameters(db: Db, s: Settlement, now: int) -> tuple[object, ...]:
     )
 
 
-def _repeated(db: Db, s: Settlement) -> Settled:
+def _repeat_or_stale(db: Db, s: Settlement) -> Settled:
     """Return REPEATED if this claim's attempt has ended with the same outcome before, else STALE."""
     if s.outcome is None:
         return Settled.STALE

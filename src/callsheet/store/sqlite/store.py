@@ -5,68 +5,42 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from typing import TYPE_CHECKING, Self
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any, Self
 from urllib.parse import parse_qsl, unquote
 
+from callsheet.kernel.audit import AuditEntry
 from callsheet.kernel.errors import DocumentConflict, StoreUnavailable, UnknownStore
-from callsheet.kernel.job import Event, Status
+from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Event, Job, Json, NewJob, OutboxEvent, Status
+from callsheet.kernel.settlement import OutboxSettlement, Settlement
 from callsheet.kernel.workers import silence_of
-from callsheet.store.hints import Hints, NoDoor
-from callsheet.store.outbox import ANY_EVENT, UNLIMITED, ClaimShares, OutboxFilter
-from callsheet.store.protocol import (
-    Backlog,
-    Document,
-    EndedCount,
-    HeartbeatResult,
-    Hint,
-    IdempotencyRecord,
-    JobPage,
-    Settled,
-    WorkerLoad,
-)
+from callsheet.store.clock import ClockStep, Rebased
+from callsheet.store.hints import Hints
+from callsheet.store.outbox import ANY_EVENT, UNLIMITED, ClaimShares, OutboxFilter, Replay
+from callsheet.store.protocol import ClaimRequest, Document, Enqueued, HeartbeatResult, Hint, IdempotencyRecord, Settled
 from callsheet.store.queries import Queries
-from callsheet.store.rows import (
-    attempt_of,
-    job_of,
-    line_place,
-    next_cursor,
-    outbox_event_of,
-    ready_page,
-    running_attempt,
-)
+from callsheet.store.rows import attempt_of, credentials_of, job_of, outbox_event_of, running_attempt
+from callsheet.store.sql import SqlReads
 from callsheet.store.tasks import end
 
-from . import audit
-from . import credentials as creds
 from .claim import claim, heartbeat
-from .clock import rebase
 from .connection import Db, Target, Thread
 from .enqueue import enqueue, queued_of
 from .files import GROUPS
-from .keeping import delete, migrate, promote, prune
-from .outbox import claimable
+from .maintenance import delete, migrate, promote, prune, rebase
 from .settle import settle
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Mapping, Sequence
-
-    from callsheet.kernel.audit import AuditEntry
-    from callsheet.kernel.job import Attempt, Claim, Credentials, Delivery, Job, Json, NewJob, OutboxEvent
-    from callsheet.kernel.settlement import OutboxSettlement, Settlement
-    from callsheet.store.audit import AuditPage, AuditQuery
-    from callsheet.store.clock import ClockStep, Rebased
-    from callsheet.store.outbox import Replay
-    from callsheet.store.protocol import ClaimRequest, Enqueued, JobQuery, ReadyPage
+from .side_records import append_audit, claimable, replace_credentials
 
 Q = Queries("callsheet.store.sqlite")
 POLL_S = 0.005
 
 
-class SqliteStore:
+class SqliteStore(SqlReads):
     """The whole protocol in one file. Several processes may share the file."""
 
     batch = 500
     streams = False
+    _queries = Q
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -125,142 +99,56 @@ class SqliteStore:
         quotas: Mapping[str, int] | None = None,
         now: int | None = None,
     ) -> list[Enqueued]:
-        """See the protocol."""
         answers = await self._writer.run(lambda db: enqueue(db, batch, _clock(now), depth_limit, quotas))
         self._hints.send(Hint(frozenset({new.queue for new in batch})))
         return answers
 
     async def claim(self, request: ClaimRequest, *, now: int | None = None) -> list[Job]:
-        """See the protocol."""
         return await self._writer.run(lambda db: claim(db, request, _clock(now)))
 
     async def heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, silence_ms: int | None = None, now: int | None = None
     ) -> list[HeartbeatResult]:
-        """See the protocol."""
         lengths_ms = lease_ms, silence_of(lease_ms) if silence_ms is None else silence_ms
         return await self._writer.run(lambda db: heartbeat(db, Q.heartbeat, claims, _clock(now), *lengths_ms))
 
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
-        """See the protocol."""
         answers = await self._writer.run(lambda db: settle(db, settlements, _clock(now)))
         self._hints.send(Hint(jobs=frozenset({s.job_id for s in settlements})))
         return answers
 
-    async def with_expired_lease(self, limit: int, *, now: int | None = None) -> list[Job]:
-        """See the protocol."""
-        return await self._jobs(Q.with_expired_lease, _clock(now), limit)
-
-    async def running_of(self, worker_id: str, limit: int) -> list[Job]:
-        """See the protocol."""
-        return await self._jobs(Q.running_of, worker_id, limit)
-
-    async def ready_jobs(self, limit: int, *, cursor: str | None = None) -> ReadyPage:
-        """See the protocol."""
-        parameters = (*line_place(cursor), limit)
-        return ready_page(await self._reader.run(lambda db: db.execute(Q.ready_jobs, parameters).fetchall()), limit)
-
-    async def with_failed_dependency(self, limit: int) -> list[Job]:
-        """See the protocol."""
-        return await self._jobs(Q.with_failed_dependency, limit)
-
     async def promote(self, *, now: int | None = None) -> int:
-        """See the protocol."""
         return await self._writer.run(lambda db: promote(db, _clock(now)))
 
     async def prune(self, *, ended_before: int, limit: int, now: int | None = None) -> int:
-        """See the protocol."""
         return await self._writer.run(lambda db: prune(db, ended_before, limit, _clock(now)))
 
     async def delete(self, claims: Sequence[Claim]) -> int:
-        """See the protocol."""
         return await self._writer.run(lambda db: delete(db, claims))
 
     async def get(self, job_ids: Sequence[str]) -> list[Job | None]:
-        """See the protocol."""
-
         def work(db: Db) -> list[Job | None]:
             rows = [db.execute(Q.get, (job_id,)).fetchone() for job_id in job_ids]
             return [job_of(row) if row else None for row in rows]
 
         return await self._reader.run(work)
 
-    async def find(self, query: JobQuery) -> JobPage:
-        """See the protocol."""
-        statuses = f" {' '.join(query.statuses)} " if query.statuses else ""
-        top = int(query.cursor) if query.cursor else None
-        sql = Q.find_of_requester if query.requester_id else Q.find
-        if query.ended_badly:
-            sql = Q.find_ended_badly
-        floor = None
-        if query.scan_limit is not None and sql is Q.find:
-            last = await self._reader.run(lambda db: db.execute(Q.find_floor, (top, query.scan_limit)).fetchone())
-            floor = last[0] if last else None
-        parameters = (
-            top,
-            query.requester_id,
-            query.kind,
-            query.queue,
-            query.contract,
-            query.created_from,
-            query.created_to,
-            statuses,
-            query.limit,
-            query.needle,
-            floor,
-            query.has_begun,
-        )
-        rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
-        return JobPage([job_of(row) for row in rows], next_cursor(rows, query.limit, floor))
-
-    async def counts(self) -> dict[str, dict[Status, int]]:
-        """See the protocol."""
-        found: dict[str, dict[Status, int]] = {}
-        for queue, status, count in await self._reader.run(lambda db: db.execute(Q.counts).fetchall()):
-            found.setdefault(queue, {})[Status(status)] = count
-        return found
-
     async def queued_of(self, requester_ids: Sequence[str], *, most: int) -> list[int]:
-        """See the protocol."""
         return await self._reader.run(lambda db: [queued_of(db, requester, most) for requester in requester_ids])
 
-    async def backlog(self, *, now: int | None = None) -> dict[str, Backlog]:
-        """See the protocol."""
-        rows = await self._reader.run(lambda db: db.execute(Q.backlog, (_clock(now),)).fetchall())
-        return {queue: Backlog(*numbers) for queue, *numbers in rows}
-
-    async def ended_counts(self, *, since: int, span_ms: int, requester_id: str | None = None) -> list[EndedCount]:
-        """See the protocol."""
-        parameters = (since, span_ms, requester_id)
-        rows = await self._reader.run(lambda db: db.execute(Q.ended_counts, parameters).fetchall())
-        return [EndedCount(at, kind, Status(status), count) for at, kind, status, count in rows]
-
-    async def dead_letters(self, requester_id: str | None = None) -> dict[str, int]:
-        """See the protocol."""
-        return dict(await self._reader.run(lambda db: db.execute(Q.dead_letters, (requester_id,)).fetchall()))
-
-    async def worker_loads(self, requester_id: str | None = None) -> list[WorkerLoad]:
-        """See the protocol."""
-        rows = await self._reader.run(lambda db: db.execute(Q.worker_loads, (requester_id,)).fetchall())
-        return [WorkerLoad(*row) for row in rows]
-
     async def attempts(self, job_id: str) -> list[Attempt]:
-        """See the protocol."""
-        rows = await self._reader.run(lambda db: db.execute(Q.attempts, (job_id,)).fetchall())
+        rows = await self._fetch(Q.attempts, job_id)
         (job,) = await self.get([job_id])
         running = [running_attempt(job)] if job is not None and job.has_started else []
         return [attempt_of(row) for row in rows] + running
 
     async def checkpoints(self, job_id: str) -> dict[str, Json]:
-        """See the protocol."""
-        return dict(await self._reader.run(lambda db: db.execute(Q.checkpoints, (job_id,)).fetchall()))
+        return dict(await self._pairs(Q.checkpoints, job_id))
 
     async def events(self, after: Mapping[str, int], limit: int) -> list[Event]:
-        """See the protocol."""
-
         def work(db: Db) -> list[Event]:
             rows = (db.execute(Q.events, (job_id, seq, limit)).fetchall() for job_id, seq in after.items())
-            return [Event(*row) for found in rows for row in found]
+            return [Event(*row) for of_job in rows for row in of_job]
 
         return await self._reader.run(work)
 
@@ -271,22 +159,13 @@ class SqliteStore:
         async for hint in self._hints.receive():
             yield hint
 
-    async def listen_for(self, job_ids: Collection[str]) -> None:
-        """See the protocol; every event passes through the store."""
-
-    async def door(self, worker_id: str, queues: Sequence[str]) -> NoDoor:  # noqa: ARG002 - the protocol's
-        """See the protocol; every job passes through the store."""
-        return NoDoor()
-
     async def outbox_claim(
         self, worker_id: str, *, limit: int, lease_ms: int, shares: ClaimShares = UNLIMITED, now: int | None = None
     ) -> list[OutboxEvent]:
-        """See the protocol."""
-
         def work(db: Db) -> list[OutboxEvent]:
             at = _clock(now)
-            chosen = claimable(db, at, limit, shares)
-            rows = [db.execute(Q.outbox_claim, (worker_id, at + lease_ms, at, seq)).fetchone() for seq in chosen]
+            seqs = claimable(db, at, limit, shares)
+            rows = [db.execute(Q.outbox_claim, (worker_id, at + lease_ms, at, seq)).fetchone() for seq in seqs]
             return [outbox_event_of(row) for row in rows]
 
         return await self._writer.run(work)
@@ -294,7 +173,6 @@ class SqliteStore:
     async def outbox_heartbeat(
         self, claims: Sequence[Claim], *, lease_ms: int, now: int | None = None
     ) -> list[HeartbeatResult]:
-        """See the protocol."""
         return await self._writer.run(
             lambda db: [
                 HeartbeatResult(beat.held) for beat in heartbeat(db, Q.outbox_heartbeat, claims, _clock(now), lease_ms)
@@ -302,8 +180,6 @@ class SqliteStore:
         )
 
     async def outbox_settle(self, settlements: Sequence[OutboxSettlement], *, now: int | None = None) -> list[Settled]:
-        """See the protocol."""
-
         def work(db: Db) -> list[Settled]:
             at = _clock(now)
             return [
@@ -326,17 +202,13 @@ class SqliteStore:
         limit: int = 50,
         where: OutboxFilter = ANY_EVENT,
     ) -> list[OutboxEvent]:
-        """See the protocol."""
         of_requester = where.requester_id and job_id is None and where.event_id is None
         newest = Q.outbox_find_of_requester if of_requester else Q.outbox_find_newest
         sql = newest if where.newest_first else Q.outbox_find
-        parameters = (job_id, status.value if status else None, limit, *where[:-1])
-        rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
+        rows = await self._fetch(sql, job_id, status.value if status else None, limit, *where[:-1])
         return [outbox_event_of(row) for row in rows]
 
     async def outbox_replay(self, replays: Sequence[Replay], *, now: int | None = None) -> list[bool]:
-        """See the protocol."""
-
         def work(db: Db) -> list[bool]:
             at = _clock(now)
             return [db.execute(Q.outbox_replay, (r.event_id, at, r.delay_ms)).fetchone() is not None for r in replays]
@@ -346,53 +218,34 @@ class SqliteStore:
     async def idempotency_record(
         self, requester_id: str, key: str, *, now: int | None = None
     ) -> IdempotencyRecord | None:
-        """See the protocol."""
-        parameters = (requester_id, key, _clock(now))
-        row = await self._reader.run(lambda db: db.execute(Q.idempotency_record, parameters).fetchone())
-        return IdempotencyRecord(*row) if row else None
+        rows = await self._fetch(Q.idempotency_record, requester_id, key, _clock(now))
+        return IdempotencyRecord(*rows[0]) if rows else None
 
     async def pause(self, queue: str, *, paused: bool) -> None:
-        """See the protocol."""
         sql = Q.pause if paused else Q.resume
         await self._writer.run(lambda db: db.execute(sql, (queue,)).fetchall())
         self._hints.send(Hint(frozenset({queue})))
 
-    async def paused_queues(self) -> frozenset[str]:
-        """See the protocol."""
-        return frozenset(row[0] for row in await self._reader.run(lambda db: db.execute(Q.paused_queues).fetchall()))
-
     async def credentials(self, job_ids: Sequence[str]) -> list[Credentials | None]:
-        """See the protocol."""
-        return await self._reader.run(lambda db: creds.credentials(db, job_ids))
+        def work(db: Db) -> list[Credentials | None]:
+            rows = [db.execute(Q.credentials, (job_id,)).fetchone() for job_id in job_ids]
+            return [credentials_of(row) if row else None for row in rows]
+
+        return await self._reader.run(work)
 
     async def replace_credentials(self, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
-        """See the protocol."""
-        return await self._writer.run(lambda db: creds.replace_credentials(db, changes))
+        return await self._writer.run(lambda db: replace_credentials(db, changes))
 
     async def credentials_under(self, kek_id: str, *, after: str = "", limit: int = 100) -> list[Credentials]:
-        """See the protocol."""
-        return await self._reader.run(lambda db: creds.credentials_under(db, kek_id, after, limit))
-
-    async def credential_keks(self) -> dict[str, int]:
-        """See the protocol."""
-        return dict(await self._reader.run(lambda db: db.execute(Q.credential_keks).fetchall()))
+        return [credentials_of(row) for row in await self._fetch(Q.credentials_under, kek_id, after, limit)]
 
     async def put_document(self, document: Document) -> Document:
-        """See the protocol."""
         return await self._writer.run(lambda db: _put(db, document))
 
-    async def documents(self, kind: str, id: str | None = None) -> list[Document]:
-        """See the protocol."""
-        rows = await self._reader.run(lambda db: db.execute(Q.documents, (kind, id)).fetchall())
-        return [Document(*row) for row in rows]
-
     async def delete_document(self, kind: str, id: str) -> bool:
-        """See the protocol."""
         return bool(await self._writer.run(lambda db: db.execute(Q.delete_document, (kind, id)).fetchone()))
 
     async def rebase(self, step: ClockStep, mark: Document) -> Rebased:
-        """See the protocol."""
-
         def work(db: Db) -> Rebased:
             _put(db, mark)
             return rebase(db, step)
@@ -400,20 +253,19 @@ class SqliteStore:
         return await self._writer.run(work)
 
     async def audit_append(self, entries: Sequence[AuditEntry], *, now: int | None = None) -> list[str]:
-        """See the protocol."""
-        return await self._writer.run(lambda db: audit.append(db, entries, _clock(now)))
-
-    async def audit_find(self, query: AuditQuery) -> AuditPage:
-        """See the protocol."""
-        return await self._reader.run(lambda db: audit.find(db, query))
+        return await self._writer.run(lambda db: append_audit(db, entries, _clock(now)))
 
     async def audit_prune(self, *, before: int, limit: int) -> int:
-        """See the protocol."""
         return len(await self._writer.run(lambda db: db.execute(Q.audit_prune, (before, limit)).fetchall()))
 
-    async def _jobs(self, sql: str, *parameters: object) -> list[Job]:
-        rows = await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
-        return [job_of(row) for row in rows]
+    async def _fetch(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
+        return await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
+
+    def _at(self, now: int | None) -> int:
+        return _clock(now)
+
+    def _statuses(self, statuses: tuple[Status, ...]) -> str:
+        return f" {' '.join(statuses)} " if statuses else ""
 
     async def _watch_file(self) -> None:
         """Send a hint after each commit of any process: the file's change counter also counts our own commits."""

@@ -9,23 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+from collections.abc import Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 from callsheet.kernel.errors import StoreError
-from callsheet.store.protocol import Hint
+from callsheet.store.protocol import Hint, ReadyJob, Store
 from callsheet.store.tasks import wait
 
-from .messages import Message, enqueue_id_of, message_of
+from .messages import Judge, Message, enqueue_id_of, message_of
 from .sender import BATCH, Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from callsheet.store.hints import Hints
-    from callsheet.store.protocol import ReadyJob, Store
 
-    from .judge import Judge
     from .wire import Wire
 
 log = logging.getLogger("callsheet.transport")
@@ -44,7 +41,7 @@ class Pace(NamedTuple):
     idle_ms: int = 60_000
 
 
-class Keeping:
+class Maintenance:
     """The chores of one process; each turn continues from the last position in the line and in each stream."""
 
     def __init__(self, wire: Wire, store: Store, judge: Judge, hints: Hints, pace: Pace) -> None:
@@ -55,9 +52,9 @@ class Keeping:
         self._pace = pace
         self._line: str | None = None
         self._pending: dict[str, str] = {}  # cursors of XAUTOCLAIM, by queue
-        self._walked: dict[str, str] = {}
-        self._audited: list[str] = []
-        self._known = "0"
+        self._positions: dict[str, str] = {}
+        self._queues_to_audit: list[str] = []
+        self._forget_cursor = "0"
 
     async def run(self) -> None:
         """Run the chores until cancelled, at jittered times."""
@@ -79,45 +76,45 @@ class Keeping:
 
     async def relay(self) -> int:
         """Publish ready jobs that lack a message, from the end of the last turn; return the number of messages."""
-        published = seen = 0
+        count = seen = 0
         while seen < RELAY:
             page = await self._store.ready_jobs(BATCH, cursor=self._line)
             self._line = page.cursor
             seen += BATCH
-            published += await self._publish(page.jobs)
+            count += await self._publish(page.jobs)
             if page.cursor is None:
                 break
-        return published
+        return count
 
     async def _publish(self, jobs: Sequence[ReadyJob]) -> int:
         steps = [(Kind.PUBLISH, enqueue_id_of(job.job_id, job.claim_version), job.job_id, job.queue) for job in jobs]
         if not steps:
             return 0
         answers = await self._wire.run("carry", *[text for step in steps for text in step])
-        added = [
+        messages = [
             (job.queue, Message(message_id, job.job_id, step[1]))
             for job, step, message_id in zip(jobs, steps, answers, strict=True)
             if message_id
         ]
         # A job may have been claimed and ended by now, with its acknowledgement before the message.
-        for queue, group in groupby(added, key=lambda entry: entry[0]):
+        for queue, group in groupby(messages, key=lambda entry: entry[0]):
             await self._judge.ask(queue, [message for _, message in group])
-        return len(added)
+        return len(messages)
 
     async def audit(self) -> None:
         """Check abandoned messages of some streams, and remove consumers that are gone."""
-        if not self._audited:
-            self._audited = sorted(await self._wire.queues())
-        queues, self._audited = self._audited[:AUDIT_STREAMS], self._audited[AUDIT_STREAMS:]
+        if not self._queues_to_audit:
+            self._queues_to_audit = sorted(await self._wire.queues())
+        queues, self._queues_to_audit = self._queues_to_audit[:AUDIT_STREAMS], self._queues_to_audit[AUDIT_STREAMS:]
         for queue in queues:
-            waits = await self._judge.ask(queue, await self._reclaimed(queue))
+            waits = await self._judge.ask(queue, await self._reclaim(queue))
             waits |= await self._judge.ask(queue, await self._left_alone(queue))
             if waits:
                 self._hints.send(Hint(frozenset({queue})))
             await self._wire.run("tidy", queue, FORGET_MS)
-        self._known = await self._wire.run("forget", self._known)
+        self._forget_cursor = await self._wire.run("forget", self._forget_cursor)
 
-    async def _reclaimed(self, queue: str) -> list[Message]:
+    async def _reclaim(self, queue: str) -> list[Message]:
         """Return pending messages whose consumers abandoned them; this process owns the messages now."""
         cursor = self._pending.get(queue, START)
         cursor, *entries = await self._wire.run("reclaim", queue, self._pace.idle_ms, cursor, AUDIT)
@@ -126,10 +123,10 @@ class Keeping:
 
     async def _left_alone(self, queue: str) -> list[Message]:
         """Return the next messages of a stream, delivered or not, that are older than the idle limit."""
-        found = await self._wire.old(queue, self._walked.get(queue, START), AUDIT)
+        messages = await self._wire.old(queue, self._positions.get(queue, START), AUDIT)
         latest_ms = await self._wire.now() - self._pace.idle_ms
-        old = [message for message in found if int(message.message_id.partition("-")[0]) <= latest_ms]
-        self._walked[queue] = old[-1].message_id if len(old) == AUDIT else START
+        old = [message for message in messages if int(message.message_id.partition("-")[0]) <= latest_ms]
+        self._positions[queue] = old[-1].message_id if len(old) == AUDIT else START
         return old
 
     async def _my_turn(self, chore: str, turn_s: float) -> bool:

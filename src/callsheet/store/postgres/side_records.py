@@ -1,22 +1,21 @@
-"""Encrypted credentials of jobs. Most jobs have none and never reach these functions."""
+"""Rows beside the jobs in PostgreSQL: credentials of jobs, and entries of the audit log."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from callsheet.kernel.audit import AuditEntry
+from callsheet.kernel.job import Credentials, NewJob
 from callsheet.store.queries import Queries
-from callsheet.store.rows import credentials_of
 
-from .ids import known_ids
+from .columns import known_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from callsheet.kernel.job import Credentials, NewJob
-
     from .connection import Database
 
 Q = Queries("callsheet.store.postgres")
+COLUMNS = ("requester_id", "action", "actor", "target", "outcome", "address", "request_id", "details")
 
 
 async def keep_credentials(session: Any, fresh: Sequence[NewJob]) -> None:
@@ -24,12 +23,6 @@ async def keep_credentials(session: Any, fresh: Sequence[NewJob]) -> None:
     rows = [(new.job_id, new.requester_id, *new.credentials) for new in fresh if new.credentials is not None]
     if rows:
         await session.execute(Q.keep_credentials, *(list(column) for column in zip(*rows, strict=True)))
-
-
-async def credentials(db: Database, job_ids: Sequence[str]) -> list[Credentials | None]:
-    """Return the credentials of jobs, in the order of `job_ids`."""
-    found = {row[0]: credentials_of(row) for row in await db.fetch(Q.credentials, known_ids(job_ids))}
-    return [found.get(job_id) for job_id in job_ids]
 
 
 async def replace_credentials(db: Database, changes: Sequence[tuple[Credentials, Credentials]]) -> list[bool]:
@@ -40,11 +33,11 @@ async def replace_credentials(db: Database, changes: Sequence[tuple[Credentials,
     first = {_fence(was): becomes for was, becomes in reversed(changes) if known_ids([was.job_id])}
     rows = sorted((*fence, *becomes.envelope) for fence, becomes in first.items())
     columns = (list(column) for column in zip(*rows, strict=True))
-    done = set(map(tuple, await db.fetch(Q.replace_credentials, *columns))) if rows else set()
+    replaced_fences = set(map(tuple, await db.fetch(Q.replace_credentials, *columns))) if rows else set()
     answers = []
     for was, _ in changes:
-        answers.append(_fence(was) in done)
-        done.discard(_fence(was))  # a repeated change is reported as not replaced
+        answers.append(_fence(was) in replaced_fences)
+        replaced_fences.discard(_fence(was))  # a repeated change is reported as not replaced
     return answers
 
 
@@ -52,6 +45,9 @@ def _fence(was: Credentials) -> tuple[str, int, str]:
     return was.job_id, was.envelope.credential_version, was.envelope.storage_creds_dek_wrapped
 
 
-async def credentials_under(db: Database, kek_id: str, after: str, limit: int) -> list[Credentials]:
-    """Return the credentials that a KEK wraps, ordered by job id."""
-    return [credentials_of(row) for row in await db.fetch(Q.credentials_under, kek_id, after or None, limit)]
+async def append_audit(db: Database, entries: Sequence[AuditEntry], now: int | None) -> list[str]:
+    """Write entries of the audit log and return their ids."""
+    if not entries:
+        return []
+    columns = ([getattr(entry, name) for entry in entries] for name in COLUMNS)
+    return [f"{at}-{seq}" for at, seq in await db.fetch(Q.audit_append, now, *columns)]
