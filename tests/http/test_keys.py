@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 import httpx2
 import pytest
 
+from callsheet.http import buckets, sse
 from callsheet.http import keys as keys_module
-from callsheet.http import sse
 from callsheet.http.keys import LETTERS, SUM, ApiKeys, _sum, is_well_formed, new_key
 from callsheet.kernel.errors import InvalidInput
 from callsheet.store.protocol import Document
@@ -177,7 +177,7 @@ async def test_a_revoked_key_is_believed_for_half_a_minute_at_most(live: Live, m
     assert keys_module.KEPT_S <= 30
     assert (await ask(live, headers)).status_code == 200
     assert await ApiKeys(live.engine.store).revoke(text[8:18])  # by another process: this one has it in mind
-    monkeypatch.setattr(keys_module, "time", _Clock(time.monotonic() + keys_module.KEPT_S + 0.1))
+    monkeypatch.setattr(buckets, "time", _Clock(time.monotonic() + keys_module.KEPT_S + 0.1))
     problem(await ask(live, headers), 401, "unauthorized")
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx2
 import pytest
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
@@ -66,3 +67,11 @@ async def test_what_a_router_does_at_the_start_and_the_end_is_done() -> None:
     async with app.router.lifespan_context(app):
         assert log == ["started"]
     assert log == ["started", "ended"]
+
+
+@pytest.mark.parametrize("options", [{"prefix": "/v2"}, {"dependencies": [Depends(_router)]}])
+def test_an_inclusion_whose_options_would_be_dropped_is_refused(options: dict[str, Any]) -> None:
+    outer = APIRouter()
+    outer.include_router(_router("/inner"), **options)
+    with pytest.raises(ValueError, match="has its prefix and its dependencies itself"):
+        routing.install(FastAPI(), (outer,))

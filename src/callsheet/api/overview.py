@@ -6,13 +6,14 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 
 from callsheet.http import problems
+from callsheet.http.buckets import RecentCache
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.parameters import ALWAYS, Moment, Reader
 from callsheet.http.state import PerServer, ServerState, state_of
@@ -32,7 +33,6 @@ ENDS = (Status.SUCCEEDED, Status.FAILED, Status.DEAD_LETTER, Status.CANCELED)
 LOOK = 1_000  # open jobs counted per requester; `partial` reports that there are more
 KEPT_S = 2.0
 SEEN_MS = 86_400_000  # workers silent for longer are left out
-T = TypeVar("T")
 router = APIRouter(tags=["overview"])
 
 
@@ -143,23 +143,26 @@ class OverviewCache:
     def __init__(self, state: ServerState) -> None:
         self._engine = state.engine
         self.throughput = Throughput(state.engine.store)
-        self._queues: dict[str | None, tuple[float, _Queues]] = {}
-        self._dead: dict[str | None, tuple[float, dict[str, int]]] = {}
+        self._queues: RecentCache[_Queues] = RecentCache(LOOK)
+        self._dead: RecentCache[dict[str, int]] = RecentCache(LOOK)
 
     async def queues(self, requester_id: str | None) -> _Queues:
         """Return the backlog of all queues, or of one requester's open jobs."""
-        entry = self._queues.get(requester_id)
-        if entry is None or time.monotonic() - entry[0] > KEPT_S:
+        name = _name(requester_id)
+        queues = self._queues.get(name, KEPT_S)
+        if queues is None:
             queues = _Queues(await self._engine.backlog()) if requester_id is None else await self._own(requester_id)
-            entry = _keep(self._queues, requester_id, queues)
-        return entry[1]
+            self._queues.put(name, queues)
+        return queues
 
     async def dead_letters(self, requester_id: str | None) -> dict[str, int]:
         """Return the number of present dead letters by kind."""
-        entry = self._dead.get(requester_id)
-        if entry is None or time.monotonic() - entry[0] > KEPT_S:
-            entry = _keep(self._dead, requester_id, await self._engine.store.dead_letters(requester_id))
-        return entry[1]
+        name = _name(requester_id)
+        counts = self._dead.get(name, KEPT_S)
+        if counts is None:
+            counts = await self._engine.store.dead_letters(requester_id)
+            self._dead.put(name, counts)
+        return counts
 
     async def _own(self, requester_id: str) -> _Queues:
         """Return the backlog of one requester, counted from its open jobs."""
@@ -170,11 +173,8 @@ class OverviewCache:
 CACHE = PerServer(OverviewCache)
 
 
-def _keep(cache: dict[str | None, tuple[float, T]], name: str | None, value: T) -> tuple[float, T]:
-    if len(cache) > LOOK:
-        del cache[next(iter(cache))]
-    cache[name] = (time.monotonic(), value)
-    return cache[name]
+def _name(requester_id: str | None) -> str:
+    return "all" if requester_id is None else f"of {requester_id}"
 
 
 def _backlog(jobs: Iterable[Job], now: int) -> dict[str, Backlog]:

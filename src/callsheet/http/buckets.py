@@ -71,18 +71,19 @@ class RecentCache(Generic[V]):
 
     def __init__(self, most: int = MOST_NAMES) -> None:
         self._most = most
-        self._of: OrderedDict[str, V] = OrderedDict()
+        self._of: OrderedDict[str, tuple[float, V]] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._of)
 
-    def get(self, name: str) -> V | None:
-        """Return the cached value, or None if the cache has none under this name."""
-        return self._of.get(name)
+    def get(self, name: str, max_age_s: float = math.inf) -> V | None:
+        """Return the cached value, or None if the cache has none under this name that is younger than `max_age_s`."""
+        at, value = self._of.get(name, (-math.inf, None))
+        return value if time.monotonic() - at < max_age_s else None
 
     def put(self, name: str, value: V) -> None:
         """Cache a value. Evicts the oldest value if the cache is full."""
-        self._of[name] = value
+        self._of[name] = (time.monotonic(), value)
         self._of.move_to_end(name)
         if len(self._of) > self._most:
             self._of.popitem(last=False)

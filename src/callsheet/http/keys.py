@@ -11,7 +11,6 @@ import hmac
 import json
 import os
 import secrets
-import time
 import zlib
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
@@ -90,8 +89,8 @@ class ApiKeys:
     def __init__(self, store: Store, *, bootstrap: str = "", pepper: str | None = None) -> None:
         self._store = store
         self._pepper = os.environ.get("CALLSHEET_KEY_PEPPER", "") if pepper is None else pepper
-        self._principals: RecentCache[tuple[float, Principal]] = RecentCache()
-        self._unknown: RecentCache[float] = RecentCache()  # separate, so that guesses evict no valid keys
+        self._principals: RecentCache[Principal] = RecentCache()
+        self._unknown: RecentCache[bool] = RecentCache()  # separate, so that guesses evict no valid keys
         self._bootstrap = self._hash(strong(bootstrap)) if bootstrap else ""
         self.on_revoke: list[Callable[[str], None]] = []  # called with the id of each key revoked here
 
@@ -141,17 +140,14 @@ class ApiKeys:
         digest = self._hash(text)
         if self._bootstrap and hmac.compare_digest(digest, self._bootstrap):
             return Principal(BOOTSTRAP, "", frozenset({"admin"}))
-        entry = self._principals.get(digest)
-        if entry is not None and time.monotonic() - entry[0] < KEPT_S:
-            return entry[1]
-        refused_at = self._unknown.get(digest)
-        if refused_at is not None and time.monotonic() - refused_at < KEPT_S:
-            return None
+        principal = self._principals.get(digest, KEPT_S)
+        if principal is not None or self._unknown.get(digest, KEPT_S):
+            return principal
         principal = await self._look_up(text, digest)
         if principal is None:
-            self._unknown.put(digest, time.monotonic())
+            self._unknown.put(digest, value=True)
         else:
-            self._principals.put(digest, (time.monotonic(), principal))
+            self._principals.put(digest, principal)
         return principal
 
     async def present(self, text: str) -> ApiKey | None:

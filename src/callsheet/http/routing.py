@@ -41,13 +41,16 @@ class LiteralPaths:
 
 
 def _flat(routes: Sequence[BaseRoute]) -> Iterator[BaseRoute]:
-    """Yield the routes, replacing included routers with their routes. Our routers are included without a prefix."""
+    """Yield the routes, replacing included routers with their routes; raises ValueError for what that would drop."""
     for route in routes:
         inner = getattr(route, "original_router", None)
         if inner is None:
             yield route
-        else:
-            yield from _flat(inner.routes)
+            continue
+        context: Any = getattr(route, "include_context", None)
+        if context is None or context.prefix or context.dependencies:
+            raise ValueError("an included router has its prefix and its dependencies itself, in each of its routes")
+        yield from _flat(inner.routes)
 
 
 def _literal(routes: Sequence[BaseRoute]) -> Iterator[tuple[tuple[str, str], APIRouter]]:

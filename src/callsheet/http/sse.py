@@ -10,9 +10,7 @@ import asyncio
 import contextlib
 import json
 import logging
-import math
 import random
-import time
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +37,6 @@ log = logging.getLogger("callsheet.http")
 PING_S = 15.0
 WRITE_S = 10.0
 RECHECK_S = 10.0  # streams of a key or session ended in another process close within 1.5 times this
-MOST_STANDING = 10_000
 ROTATE_S = (300.0, 600.0)
 RETRY_MS = (1_000, 5_000)
 PING = b": ping\n\n"
@@ -194,18 +191,15 @@ class EventStream(Response):
 
     async def _still_allowed(self) -> bool:
         """Return whether the reader's key and session are valid. One store lookup serves all streams of a reader."""
-        name, cache, now = (self.who.key_id, self.who.session_id), self._state.reader_validity, time.monotonic()
-        at, good = cache.get(name, (-math.inf, True))
-        if now - at < RECHECK_S / 2:
-            return good
-        if len(cache) >= MOST_STANDING:
-            cache.clear()  # costs only additional lookups
-        try:
-            good = await self._state.holds(self.who)
-            cache[name] = (now, good)
-            return good  # noqa: TRY300 - a store that is away is not written down
-        except CallsheetError:
-            return True  # the store is unavailable; the next check decides
+        name, validity = f"{self.who.key_id} {self.who.session_id}", self._state.reader_validity
+        is_valid = validity.get(name, RECHECK_S / 2)
+        if is_valid is None:
+            try:
+                is_valid = await self._state.holds(self.who)
+            except CallsheetError:
+                return True  # the store is unavailable; the next check decides
+            validity.put(name, is_valid)
+        return is_valid
 
     async def _until_gone(self, receive: Receive) -> None:
         with contextlib.suppress(Problem):  # an unexpected, oversized body also ends the stream

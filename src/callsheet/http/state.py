@@ -54,7 +54,7 @@ class ServerState:
         self.workers.listeners.append(self.audit.heard_of)
         self.quotas = Quotas(engine.store, limits.share)
         self.batcher = EnqueueBatcher(engine, limits.queue_depth, self.quotas)
-        self.recount_times: RecentCache[float] = RecentCache()  # when the stored files of tenants were last counted
+        self.recounted_tenants: RecentCache[bool] = RecentCache()  # those whose stored files were counted anew
         self.open: set[EventStream] = set()
         self.depths = Depths(lambda: engine)
         self.operations: Operations | None = None  # the runner of bulk operations, None if other processes run them
@@ -64,8 +64,7 @@ class ServerState:
         self.slots: dict[object, object] = {}  # values of `PerServer`
         self.on_stop: list[Callable[[], None]] = []
         self.stopping = asyncio.Event()
-        # cached validity of stream readers, see `sse.py`
-        self.reader_validity: dict[tuple[str, str], tuple[float, bool]] = {}
+        self.reader_validity: RecentCache[bool] = RecentCache()  # by key and session of a stream's reader
         self.sessions.on_end.append(self.end_streams_of_session)
         if keys is not None:
             keys.on_revoke.append(self.end_streams_of_key)

@@ -11,7 +11,6 @@ import contextlib
 import json
 import random
 import re
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from starlette.requests import Request
@@ -139,10 +138,9 @@ async def charge(state: ServerState, requester_id: str, size: int, part: str, *,
     try:
         await state.quotas.charge(requester_id, size, part, opens=opens)
     except QuotaExceeded:
-        at = state.recount_times.get(requester_id)
-        if at is not None and time.monotonic() - at < RECOUNT_S:
+        if state.recounted_tenants.get(requester_id, RECOUNT_S):
             raise
-        state.recount_times.put(requester_id, time.monotonic())
+        state.recounted_tenants.put(requester_id, value=True)
         await state.quotas.recount(requester_id, lambda: stored_uploads(state, requester_id))
         await state.quotas.charge(requester_id, size, part, opens=opens)
 

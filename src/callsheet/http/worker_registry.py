@@ -13,13 +13,13 @@ from __future__ import annotations
 import hmac
 import json
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.errors import CallsheetError, DocumentConflict
 from callsheet.store.protocol import Document
 
+from .buckets import RecentCache
 from .keys import FIND, Principal, is_well_formed, keyed_hash, lookup_id, new_key, new_letters
 from .problems import Problem
 from .worker_records import (
@@ -51,7 +51,6 @@ FORGOTTEN_MS = 7 * 86_400_000
 REMEMBERED_MS = 31 * 86_400_000  # longer than any enrolment is valid
 ON_PURPOSE = "revoked_on_purpose"
 RACES = 20
-MOST_KEPT = 10_000
 
 
 class WorkerRegistry:
@@ -59,8 +58,8 @@ class WorkerRegistry:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._principals: dict[str, tuple[float, Principal]] = {}
-        self._seen_at: dict[str, float] = {}
+        self._principals: RecentCache[Principal] = RecentCache()
+        self._recently_seen: RecentCache[bool] = RecentCache()
         self.listeners: list[Callable[[WorkerEvent], Awaitable[None]]] = []  # called with every event
 
     async def invite(
@@ -187,32 +186,24 @@ class WorkerRegistry:
         The first use of a rotated token is recorded; a later use of an older token then revokes the worker.
         """
         digest = keyed_hash(text)
-        entry = self._principals.get(digest)
-        if entry is not None and time.monotonic() - entry[0] < KEPT_S:
-            return entry[1]
-        who = await self._look_up(text, digest)
-        if len(self._principals) >= MOST_KEPT:
-            del self._principals[next(iter(self._principals))]
-        self._principals[digest] = (time.monotonic(), who)
+        who = self._principals.get(digest, KEPT_S)
+        if who is None:
+            who = await self._look_up(text, digest)
+            self._principals.put(digest, who)
         return who
 
     async def is_enrolled(self, worker_id: str) -> bool:
-        """Return whether an enrolled worker has this id.
-
-        Returns False while `seen` would skip the worker's sign of life.
-        """
-        if time.monotonic() - self._seen_at.get(worker_id, float("-inf")) < SEEN_S:
-            return False  # `seen` would skip this sign of life
+        """Return whether an enrolled worker has this id; False while `record_seen` would skip the worker anyway."""
+        if self._recently_seen.get(worker_id, SEEN_S):
+            return False
         documents = await self._store.documents(WORKER, worker_id[-FIND:])
         return bool(documents) and json.loads(documents[0].body)["worker_id"] == worker_id
 
     async def record_seen(self, worker_id: str, labels: Sequence[str], version: str, running: int) -> None:
         """Record a worker's sign of life, at most once per SEEN_S. Store errors are logged, not raised."""
-        if time.monotonic() - self._seen_at.get(worker_id, float("-inf")) < SEEN_S:
+        if self._recently_seen.get(worker_id, SEEN_S):
             return
-        if len(self._seen_at) >= MOST_KEPT:
-            del self._seen_at[next(iter(self._seen_at))]
-        self._seen_at[worker_id] = time.monotonic()
+        self._recently_seen.put(worker_id, value=True)
         try:
             documents = await self._store.documents(SEEN, worker_id)
             sign = {"at": await self._store.now(), "labels": list(labels), "version": version, "running": running}

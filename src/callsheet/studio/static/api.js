@@ -127,12 +127,12 @@ async function refusal(answer) {
 
 /** @param {string} path @param {Options["query"]} [query] */
 export function withQuery(path, query) {
-  const found = new URLSearchParams();
+  const params = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {})) {
     if (value === null || value === undefined || value === "") continue;
-    for (const one of Array.isArray(value) ? value : [value]) found.append(name, String(one));
+    for (const one of Array.isArray(value) ? value : [value]) params.append(name, String(one));
   }
-  const text = found.toString();
+  const text = params.toString();
   return text ? `${path}?${text}` : path;
 }
 

@@ -126,23 +126,23 @@ async function arrive() {
   page = new AbortController();
   const { signal } = page;
   if (!session) return;
-  const found = match(PAGES, location.pathname);
+  const route = match(PAGES, location.pathname);
   mark();
   fill(main);
   /** @param {string} text */
   const title = (text) => {
     document.title = `${text} · Callsheet`;
   };
-  const view = { main, params: found?.params ?? {}, query: new URLSearchParams(location.search), signal, session, title, announce };
-  title(found?.page.title ?? "Not found");
+  const view = { main, params: route?.params ?? {}, query: new URLSearchParams(location.search), signal, session, title, announce };
+  title(route?.page.title ?? "Not found");
   try {
-    if (!found || !may(session, found.page.scope ?? "jobs:read")) notFound(view);
+    if (!route || !may(session, route.page.scope ?? "jobs:read")) notFound(view);
     else {
-      const loaded = await found.page.load();
+      const loaded = await route.page.load();
       if (signal.aborted) return;
       scrollTo(0, 0);
       main.focus({ preventScroll: true });
-      announce(found.page.title);
+      announce(route.page.title);
       await loaded.default(view);
     }
   } catch (error) {

@@ -89,9 +89,9 @@ function drawTime({ unit, from, to, spanMs, series, label }, width) {
 /** Whole minutes within a time. @param {number} from @param {number} to @param {number} every */
 function minutes(from, to, every) {
   const step = every * 60_000;
-  const found = [];
-  for (let ms = Math.ceil(from / step) * step; ms <= to; ms += step) found.push(ms);
-  return found;
+  const ticks = [];
+  for (let ms = Math.ceil(from / step) * step; ms <= to; ms += step) ticks.push(ms);
+  return ticks;
 }
 
 /** Bars beside names, one row each, on one scale with its unit below. @param {{unit: string, rows: Row[], label: string}} data */

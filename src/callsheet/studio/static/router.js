@@ -32,10 +32,10 @@ export function begin(onArrive) {
   arrive = onArrive;
   addEventListener("popstate", onArrive);
   document.addEventListener("click", (event) => {
-    const found = event.target instanceof Element ? event.target.closest("a[href]") : null;
-    if (!(found instanceof HTMLAnchorElement) || event.defaultPrevented || event.button !== 0) return;
-    if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || found.target || found.hasAttribute("download")) return;
-    const url = new URL(found.href);
+    const link = event.target instanceof Element ? event.target.closest("a[href]") : null;
+    if (!(link instanceof HTMLAnchorElement) || event.defaultPrevented || event.button !== 0) return;
+    if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey || link.target || link.hasAttribute("download")) return;
+    const url = new URL(link.href);
     if (url.origin !== location.origin || !isOurs(url.pathname) || (url.hash && url.pathname === location.pathname)) return;
     event.preventDefault();
     go(url.pathname + url.search);

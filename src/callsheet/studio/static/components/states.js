@@ -17,10 +17,10 @@ export function empty(title, text, ...actions) {
 
 /** @param {unknown} error @param {() => void} [again] */
 export function trouble(error, again) {
-  const told = describe(error);
+  const summary = describe(error);
   return h("div", { class: "state bad", role: "alert", data: { state: "error" } },
-    icon("alert"), h("h2", null, told.title), h("p", { class: "wrap" }, told.text),
-    told.id ? h("p", { class: "small quiet" }, "Request ", h("code", null, told.id)) : null,
+    icon("alert"), h("h2", null, summary.title), h("p", { class: "wrap" }, summary.text),
+    summary.id ? h("p", { class: "small quiet" }, "Request ", h("code", null, summary.id)) : null,
     again ? button("Try again", { icon: "retry", onclick: again }) : null);
 }
 

@@ -55,13 +55,13 @@ export function makeTable(label, columns, keyOf) {
     },
     /** @param {T} item */
     change(item) {
-      const found = known.get(keyOf(item));
-      if (!found) return false;
-      const held = found.contains(document.activeElement) ? document.activeElement : null;
-      const place = held ? [...found.querySelectorAll("a, button, input")].indexOf(held) : -1;
-      fill(found, cells(item));
-      found.classList.add("changed");
-      if (place >= 0) /** @type {HTMLElement | undefined} */ ([...found.querySelectorAll("a, button, input")][place])?.focus();
+      const shownRow = known.get(keyOf(item));
+      if (!shownRow) return false;
+      const held = shownRow.contains(document.activeElement) ? document.activeElement : null;
+      const place = held ? [...shownRow.querySelectorAll("a, button, input")].indexOf(held) : -1;
+      fill(shownRow, cells(item));
+      shownRow.classList.add("changed");
+      if (place >= 0) /** @type {HTMLElement | undefined} */ ([...shownRow.querySelectorAll("a, button, input")][place])?.focus();
       return true;
     },
     /** @param {string} key */

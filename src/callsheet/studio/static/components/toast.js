@@ -21,6 +21,6 @@ export function toast(text, tone = "", forMs = tone === "bad" ? 12_000 : 5_000) 
 
 /** @param {unknown} error @param {string} [what] */
 export function toastError(error, what) {
-  const told = describe(error);
-  return toast([h("strong", null, what ?? told.title), h("div", null, what ? told.text || told.title : told.text)], "bad");
+  const summary = describe(error);
+  return toast([h("strong", null, what ?? summary.title), h("div", null, what ? summary.text || summary.title : summary.text)], "bad");
 }

@@ -26,7 +26,7 @@ export default async function overview(view) {
   view.main.append(pageHead("Overview", view.session.teams ? "Your team's jobs, live." : "All jobs of all teams, live."), body);
   const changed = memory();
   await poll(async () => {
-    const told = await get("/v1/overview", { signal: view.signal });
+    const report = await get("/v1/overview", { signal: view.signal });
     if (!body.contains(figures)) {
       fill(body, figures,
         card("Throughput", { aside: `jobs that ended, in spans of 10 s; times in ${zone()}` }, flow.element, legend(ENDS.map(([, word, tone]) => [word, tone]))),
@@ -35,51 +35,51 @@ export default async function overview(view) {
           card("Failures and dead letters by kind", { aside: "last 15 min, and kept" }, kinds)),
         card("Workers", { flush: true, aside: "who has jobs, or was heard of today" }, workers.element));
     }
-    const cards = figureCards(told);
+    const cards = figureCards(report);
     if (changed("figures", cards.map((one) => one.textContent))) fill(figures, cards);
-    drawFlow(flow, told);
-    if (changed("queues", [told.queues, told.partial])) fill(queues, queueView(told));
-    if (changed("kinds", told.kinds)) fill(kinds, kindView(told));
-    workers.show(told);
-    view.main.dataset.at = String(told.at);
+    drawFlow(flow, report);
+    if (changed("queues", [report.queues, report.partial])) fill(queues, queueView(report));
+    if (changed("kinds", report.kinds)) fill(kinds, kindView(report));
+    workers.show(report);
+    view.main.dataset.at = String(report.at);
   }, EVERY_MS, view.signal);
 }
 
-/** @param {any} told */
-function figureCards(told) {
-  const last = told.throughput.spans.slice(-7, -1); // the last whole minute
+/** @param {any} report */
+function figureCards(report) {
+  const last = report.throughput.spans.slice(-7, -1); // the last whole minute
   const ended = last.reduce((/** @type {number} */ sum, /** @type {any} */ span) => sum + span.succeeded + span.failed + span.dead_letter + span.canceled, 0);
   const add = (/** @type {string} */ name, /** @type {any[]} */ rows) => rows.reduce((sum, row) => sum + row[name], 0);
-  const [ready, held, running] = ["ready", "held", "running"].map((name) => add(name, told.queues));
-  const oldest = Math.max(-1, ...told.queues.map((/** @type {any} */ queue) => queue.oldest_ms ?? -1));
-  const failed = add("failed", told.throughput.spans) + add("dead_letter", told.throughput.spans);
-  const dead = add("dead_letters", told.kinds);
-  const busy = told.workers.filter((/** @type {any} */ worker) => worker.running > 0).length;
+  const [ready, held, running] = ["ready", "held", "running"].map((name) => add(name, report.queues));
+  const oldest = Math.max(-1, ...report.queues.map((/** @type {any} */ queue) => queue.oldest_ms ?? -1));
+  const failed = add("failed", report.throughput.spans) + add("dead_letter", report.throughput.spans);
+  const dead = add("dead_letters", report.kinds);
+  const busy = report.workers.filter((/** @type {any} */ worker) => worker.running > 0).length;
   return [
     figure("Throughput", number(ended), "jobs in the last minute"),
     figure("Running", number(running ?? 0), busy ? `on ${plural(busy, "worker")}` : "nobody is busy"),
-    figure("Waiting", `${number(ready ?? 0)}${told.partial ? "+" : ""}`, held ? `and ${number(held)} held back` : "ready to run"),
+    figure("Waiting", `${number(ready ?? 0)}${report.partial ? "+" : ""}`, held ? `and ${number(held)} held back` : "ready to run"),
     figure("Oldest", oldest < 0 ? "–" : rough(oldest), "the longest wait now"),
     figure("Failed", number(failed), "in 15 minutes", failed ? "bad" : ""),
     figure("Dead letters", number(dead), dead ? link("/studio/dead-letters", {}, "look at them") : "none to look at", dead ? "bad" : ""),
   ];
 }
 
-/** @param {{draw: (data: import("../charts.js").TimeData) => void}} flow @param {any} told */
-function drawFlow(flow, told) {
-  const { span_ms: spanMs, spans } = told.throughput;
+/** @param {{draw: (data: import("../charts.js").TimeData) => void}} flow @param {any} report */
+function drawFlow(flow, report) {
+  const { span_ms: spanMs, spans } = report.throughput;
   const from = spans[0].since;
   const now = spans[spans.length - 1].since;
-  const rate = (/** @type {any} */ span, /** @type {string} */ name) => span[name] / (Math.max(1000, span.since === now ? told.at - now : spanMs) / 1000);
+  const rate = (/** @type {any} */ span, /** @type {string} */ name) => span[name] / (Math.max(1000, span.since === now ? report.at - now : spanMs) / 1000);
   const series = ENDS.map(([name, word, tone]) => ({ name: word, tone, points: spans.map((/** @type {any} */ span) => [span.since, rate(span, name)]) }));
   const total = spans.reduce((/** @type {number} */ sum, /** @type {any} */ span) => sum + span.succeeded, 0);
   flow.draw({ unit: "jobs/s", from, to: now + spanMs, spanMs, series, label: `Jobs that ended in each second of the last 15 minutes; ${plural(total, "job")} done in all` });
 }
 
-/** @param {any} told */
-function queueView(told) {
-  if (!told.queues.length) return empty("Nothing waits and nothing runs", ["Send a job with ", h("code", null, "POST /v1/jobs"), ", or compose a video."]);
-  const rows = [...told.queues].sort((a, b) => b.ready + b.running + b.held - a.ready - a.running - a.held).slice(0, 12);
+/** @param {any} report */
+function queueView(report) {
+  if (!report.queues.length) return empty("Nothing waits and nothing runs", ["Send a job with ", h("code", null, "POST /v1/jobs"), ", or compose a video."]);
+  const rows = [...report.queues].sort((a, b) => b.ready + b.running + b.held - a.ready - a.running - a.held).slice(0, 12);
   const table = makeTable("Queues", [
     { name: "Queue", cell: (/** @type {any} */ queue) => [h("a", { class: "open", href: `/studio/jobs?queue=${encodeURIComponent(queue.queue)}` }, queue.queue), " ", queue.paused ? badge("draining", "Paused") : null] },
     { name: "Ready", cell: (queue) => number(queue.ready), class: "num" },
@@ -95,9 +95,9 @@ function queueView(told) {
   ];
 }
 
-/** @param {any} told */
-function kindView(told) {
-  const bad = told.kinds.filter((/** @type {any} */ kind) => kind.failed + kind.dead_letter + kind.dead_letters > 0);
+/** @param {any} report */
+function kindView(report) {
+  const bad = report.kinds.filter((/** @type {any} */ kind) => kind.failed + kind.dead_letter + kind.dead_letters > 0);
   if (!bad.length) return empty("Nothing failed", "No job has failed in the last quarter of an hour, and there are no dead letters.");
   bad.sort((/** @type {any} */ a, /** @type {any} */ b) => b.dead_letters + b.failed - a.dead_letters - a.failed);
   const table = makeTable("Kinds", [
@@ -130,14 +130,14 @@ function workerView() {
   const more = h("p", { class: "small quiet pad" });
   return {
     element: h("div", null, none, table.element, more),
-    /** @param {any} told */
-    show(told) {
-      [at, most] = [told.at, Math.max(1, ...told.workers.map((/** @type {any} */ worker) => worker.running))];
-      none.hidden = told.workers.length > 0;
-      table.element.hidden = !told.workers.length;
-      table.rows(told.workers.slice(0, 100));
-      more.hidden = told.workers.length <= 100;
-      more.textContent = `and ${compact(told.workers.length - 100)} more`;
+    /** @param {any} report */
+    show(report) {
+      [at, most] = [report.at, Math.max(1, ...report.workers.map((/** @type {any} */ worker) => worker.running))];
+      none.hidden = report.workers.length > 0;
+      table.element.hidden = !report.workers.length;
+      table.rows(report.workers.slice(0, 100));
+      more.hidden = report.workers.length <= 100;
+      more.textContent = `and ${compact(report.workers.length - 100)} more`;
     },
   };
 }
