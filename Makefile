@@ -39,7 +39,7 @@ define install
 	fi
 endef
 
-demo: $(RUNS) ## Everything once: a script becomes a video, is read, found, cut, told of (ENGINE=postgres, ENGINE=redis)
+demo: $(RUNS) ## The whole story once: make, read, search and cut a video, send a webhook (ENGINE=postgres, ENGINE=redis)
 	$(BIN)/python -m tools.demo $(or $(ENGINE),sqlite)
 
 check: venv ## Format, lint, types, the import law, no pin with known holes, plain words
@@ -59,8 +59,8 @@ browser: ## Chromium for the tests of pages: installed when it is missing and it
 	fi; \
 	echo "there is no Chromium and it cannot be installed here (apt-get and root can): tests of pages are skipped"
 
-# A failure may be the machine's: it is tried again and told of at the end, and tests/flaky.md gets a line. The sixth in
-# one run is not, nor is any where there is no clock and no neighbour, or where a second try could hide a rare input.
+# A failed test is tried once more and reported at the end; tests/flaky.md gets a line. A run may retry five tests. Tests
+# without a clock and without neighbours, or whose second try could hide a rare input, are never retried.
 SECOND_TRY := --reruns 1 --max-suite-reruns 5 --rerun-show-tracebacks \
 	$(addprefix --rerun-exclude-path tests/,architecture differential docs kernel mutations simulation)
 
@@ -79,7 +79,7 @@ storm: venv ## Ten minutes of random faults on each store, then a checker (ARGS=
 simulate: venv ## Ten thousand seeded worlds on virtual time on all cores (ARGS="--seeds 100 --first 1 --processes 2", "--seed 7 --trace")
 	$(BIN)/python -m tests.simulation $(ARGS)
 
-mutations: venv ## Every guard of the program, taken out once: its test must go red
+mutations: venv ## Remove every guard of the program once: its test must fail
 	CALLSHEET_DEEP=1 $(BIN)/python -m pytest -n 4 --dist worksteal tests/mutations $(ARGS)
 
 differential: venv ## All stores and the pure model under the same commands, for longer

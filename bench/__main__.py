@@ -1,8 +1,8 @@
 """`python -m bench [store flat held_xmin cost http media peers report] [--only redis] [--quick]`: measure, then write RESULTS.md.
 
-`python -m bench studio --soak 60` keeps the studio open for an hour instead, and looks at its memory.
+`python -m bench studio --soak 60` keeps the studio open for an hour instead, and samples its memory.
 
-A section that fails is told at once, leaves no figures, and makes the exit code 1; the others still run.
+A section that fails is reported at once, leaves no figures, and makes the exit code 1; the others still run.
 """
 
 from __future__ import annotations
