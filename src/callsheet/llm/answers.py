@@ -1,4 +1,4 @@
-"""Ask the model for a plan as JSON steps, and ask once more if the answer has another form."""
+"""Read plans and code out of a model's answers. A plan is asked for once more if it is no JSON steps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Send one question to a chat model and stream the answer, piece by piece."""
+"""Send one question to a chat model and stream the answer, piece by piece.
+
+`Tokens` groups an answer's text pieces, so that at most twenty events a second are written.
+"""
 
 from __future__ import annotations
 

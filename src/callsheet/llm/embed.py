@@ -1,4 +1,9 @@
-"""Turn texts into vectors: by a server, or by a small local model when no server is configured."""
+"""Turn texts into vectors: by a server, or by a small local model when no server is configured.
+
+The local model is a model2vec folder in this process, pinned by the digest of its content. No model is ever downloaded:
+a missing folder is an error. The digest is that of this command inside the folder:
+`find . -type f -not -path '*/.*' | LC_ALL=C sort | xargs sha256sum | sha256sum`
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Answers from documents: store passages, find those nearest to a question, and cite them by number in the answer."""
+"""Answers from documents: store passages, find those nearest to a question, and cite them by number in the answer.
+
+A passage has about 800 characters, ends at a paragraph or sentence, and overlaps the next one a little.
+"""
 
 from __future__ import annotations
 

@@ -4,6 +4,9 @@ gateway_tools = Tools()
 
 @gateway_tools.tool
 def word_count(text: str) -> int: ...
+
+A child leads a session and adopts orphaned descendants, so that all of its processes can be found and killed. stdin
+takes the order as JSON, stdout returns the answer as JSON.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Opens the store of passages that a URL names. The PostgreSQL driver is imported on first use."""
+"""Open the store of passages that a URL names; passages in a SQLite file, which may be that of the job store.
+
+A search in SQLite compares all vectors of its collection. The PostgreSQL driver is imported on first use.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,9 @@
 """The store of passages and their vectors: one small interface, for SQLite and for PostgreSQL.
 
 All rows belong to a requester; no call can reach the passages of another requester.
+
+Similarity is exact: stored vectors have length one and type float4, so a dot product is the cosine. With numpy a page
+of vectors is one product; without numpy, a vector of 384 numbers takes about 20 µs.
 """
 
 from __future__ import annotations

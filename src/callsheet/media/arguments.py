@@ -1,4 +1,12 @@
-"""ffmpeg's command-line arguments for an output. Pure functions of the source and the output spec."""
+"""ffmpeg's command-line arguments for an output. Pure functions of the source and the output spec.
+
+Picture sizes are always even, and never larger than the source unless requested.
+
+Screen recordings have gaps of seconds between frames, and a last frame that stays. A stream holds only the times at
+which frames begin: where one frame lasts longer than HOLD_S, players, segments and seeks get wrong lengths and late key
+frames. So such a source repeats its frame twice a second: a thin strip with a steady frame rate is stacked beside it,
+which yields a frame for each of both inputs, and is cropped off again. Every frame of the source keeps its own time.
+"""
 
 from __future__ import annotations
 

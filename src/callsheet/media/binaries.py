@@ -1,7 +1,10 @@
 """Choose the ffmpeg to run: the one in CALLSHEET_FFMPEG, else the newest safe version on this machine.
 
-Without a safe version the imageio-ffmpeg wheel comes first, then the system's ffmpeg. `versions.py` lists safe
-versions.
+Without a safe version the imageio-ffmpeg wheel comes first, then the system's ffmpeg. SAFE_BRANCHES and
+SAFE_FROM name the safe versions.
+
+CVE-2026-8461, a heap overflow that an AVI, MKV or MOV file can cause, has a fix in each branch: 8.0.3, 8.1.2 and 9.0.
+`tools/check_pins.py` fails `make check` when a pinned wheel carries an older ffmpeg.
 """
 
 from __future__ import annotations

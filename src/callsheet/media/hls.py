@@ -2,6 +2,8 @@
 
 Key frames come every two seconds in all sizes, so that players can switch size at any segment. No size exceeds the
 source's.
+
+`read_playlist` checks ffmpeg's playlists, `end_playlist` corrects the length of the last segment.
 """
 
 from __future__ import annotations

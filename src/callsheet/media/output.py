@@ -1,4 +1,8 @@
-"""Output files of a transcode, and the checks that they are complete."""
+"""Output files of a transcode, and the checks that they are complete.
+
+Loudness is measured by EBU R128: one pass measures, the next applies one gain to the whole output. There is no
+dynamic compression.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,9 @@
 
 Files that only point elsewhere (HLS, DASH, ffconcat, SDP and other lists) are refused: their demuxers open further
 files and addresses on behalf of the list's author.
+
+`check_structure` checks that a file is as long as its own structure declares: a truncated download often decodes
+without error.
 """
 
 from __future__ import annotations

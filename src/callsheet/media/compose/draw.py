@@ -1,6 +1,9 @@
 """Draw the layers of a scene: one transparent picture for each state of its text, and its prepared photograph.
 
 `paint.py` animates these layers, frame by frame, so each layer is drawn once.
+
+Pictures are opened with checks of format and size, in the sandboxed child alone. Records travel to the child and back
+as JSON: named tuples become lists.
 """
 
 from __future__ import annotations

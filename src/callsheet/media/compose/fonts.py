@@ -2,6 +2,8 @@
 
 Each character gets a face. A character that no font has raises an error before any work, so that no empty box appears
 on the screen.
+
+An error names the package to install, as Debian and Ubuntu call it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Parse Markdown into a script: front matter, `#` for the title, `##` for scenes, lists, one picture per scene."""
+"""Parse Markdown into a script: front matter, `#` for the title, `##` for scenes, lists, one picture per scene.
+
+`write_script` has a language model write a script from a brief: the prompt, and parsing of the answer.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 Measured for 30 s of 720p with 25 sentences, in CPU seconds, x264 veryfast included: 6.9 this way (0.6 of it here),
 and 28.7 as one graph of ffmpeg's loop, fade, overlay and xfade. A photograph over the whole screen: 20 here, 23 with
 zoompan on a source of four times the size (smaller sources show its steps), 32 with perspective.
+
+Planes are pictures in the encoder's form: brightness, and two colours at half the size (BT.709, limited range).
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""The child's part of the voice: speak a scene into one WAV, sentence by sentence, with word times."""
+"""The child's part of the voice: speak a scene into one WAV, sentence by sentence, with word times.
+
+espeak-ng is called through ctypes: text in, samples and word times out. The library keeps its state in globals and has
+crashed on odd text before, so it never runs in a worker. Without a voice, each sentence is a soft tone, and its words
+follow at reading speed.
+"""
 
 from __future__ import annotations
 

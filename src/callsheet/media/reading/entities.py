@@ -9,6 +9,8 @@
 | number  | $1,299.00      | 1299.00 USD (see `numbers`)                                  |
 
 Engines cannot read emoji in pictures; they occur in other text, such as titles and subtitles.
+
+File names and code attributes look like hosts; `links` tells them apart.
 """
 
 from __future__ import annotations

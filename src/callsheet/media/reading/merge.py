@@ -2,6 +2,8 @@
 
 Hashing noisy readings exactly would split one range into four. So readings of one text are grouped first, then vote
 on its words, and only the agreed text is hashed. Merging the output again changes nothing.
+
+`consensus` combines several noisy readings of one text by a vote on each word.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tracks: readings of one text in successive frames, at one place or moving."""
+"""Tracks: readings of one text in successive frames, at one place or moving; and the relations of two boxes."""
 
 from __future__ import annotations
 

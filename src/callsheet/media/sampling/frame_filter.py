@@ -8,6 +8,8 @@ A sample is kept when its hash differs from that of the last kept one, or when a
 
 These three rules are the guard. Cells of a constantly moving picture, such as a speaker's camera in a corner, are busy
 and count for the third rule alone. Of forty captions in a minute the hash keeps 21; with the guard all forty are kept.
+
+The hash is perceptual: 64 signs of the slowest waves of a small grey picture.
 """
 
 from __future__ import annotations
