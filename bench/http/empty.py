@@ -6,7 +6,8 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callsheet.contracts.redis_gateway.models import CreateJobRequest, Receipt, receipt
+from callsheet.api.new_jobs import CreateJob
+from callsheet.contracts.redis_gateway.models import Receipt, receipt
 from callsheet.http.json_bodies import read
 from callsheet.http.parameters import Writer
 
@@ -18,5 +19,5 @@ router = APIRouter()
 
 @router.post("/v1/jobs", status_code=202, response_model=Receipt)
 async def create_nothing(request: Request, who: Writer) -> Response:  # noqa: ARG001 - the key is checked by asking for it
-    await read(request, CreateJobRequest)
+    await read(request, CreateJob)
     return Response(ANSWER, 202, HEADERS, media_type="application/json")

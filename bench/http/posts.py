@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 from bench.http.processes import Helper, Server, Usage, helper, new_key, server, trivial_server
 from bench.measure import PAYLOAD, Spread, percentile, say
 from bench.places import fresh
-from callsheet.contracts.redis_gateway.routes import CONTRACT, QUEUE
 from callsheet.engine import Engine
 from callsheet.engine.ids import new_ids
 from callsheet.kernel.job import NewJob
@@ -150,7 +149,7 @@ async def _fill(url: str, count: int) -> None:
         ids = new_ids(count)
         for i in range(0, count, BATCH):
             part = ids[i : i + BATCH]
-            await engine.enqueue([NewJob(job_id, "chat", PAYLOAD, QUEUE, contract=CONTRACT) for job_id in part])
+            await engine.enqueue([NewJob(job_id, "chat", PAYLOAD, contract="redis_gateway") for job_id in part])
 
 
 def _summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:

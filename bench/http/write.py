@@ -6,7 +6,6 @@ import asyncio
 import time
 
 from bench.http.talk import answer
-from callsheet.contracts.redis_gateway.routes import CONTRACT
 from callsheet.engine import Engine
 from callsheet.engine.ids import new_ids
 from callsheet.kernel import commands
@@ -29,7 +28,7 @@ class Writer:
         """Create jobs and begin them all; their ids."""
         self._engine = await Engine.from_url(url).__aenter__()
         new_jobs = [
-            NewJob(job_id, "chat", requester_id=requester_id, contract=CONTRACT, ttl_s=86_400)
+            NewJob(job_id, "chat", requester_id=requester_id, contract="redis_gateway", ttl_s=86_400)
             for job_id in new_ids(jobs)
         ]
         for i in range(0, jobs, MOST):

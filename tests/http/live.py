@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import httpx2
 
+from callsheet.api import batch, schedules, tasks
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
@@ -21,6 +22,7 @@ from callsheet.kernel.job import Job, NewEvent
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest, Settled
 
+ROUTERS = [routes.router, streams.router, batch.router, tasks.router, schedules.router]
 ADMIN = "admin-key-of-the-tests"
 
 
@@ -81,7 +83,7 @@ class Live(NamedTuple):
 async def serving(url: str, **options: Any) -> AsyncIterator[Live]:
     """Start a server on a store, and stop it."""
     engine = Engine.from_url(url, redis_url=options.pop("redis_url", None))
-    routers = options.pop("routers", [routes.router, streams.router])
+    routers = options.pop("routers", ROUTERS)
     settings = ServerOptions(**{"api_key": ADMIN, "migrate": True, "housekeeping": False, **options})
     app = create_app(engine, routers, settings)
     sock = listen("127.0.0.1", 0)

@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import pytest
 
-from callsheet.contracts.redis_gateway.models import MAX_TTL_S
 from callsheet.http import middleware
 from callsheet.http.limits import BODY_BYTES
 from callsheet.kernel.wire import PAYLOAD_LIMIT_BYTES
@@ -21,6 +20,7 @@ from tests.http.live import Live, problem
 from tests.http.raw import exchange, flood, head, parts_of
 from tests.running_worker import until
 
+MAX_TTL_S = 366 * 86_400
 JOB: dict[str, Any] = {"task": "chat", "payload": {}}
 JSON = {"Content-Type": "application/json"}
 DEEP = 10_000

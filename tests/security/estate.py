@@ -19,6 +19,7 @@ from callsheet.catalog.records import Clip, Video, VideoStatus
 from callsheet.cli.hosting import ROUTERS
 from callsheet.contracts.cortana import paths
 from callsheet.engine.ids import new_id
+from callsheet.engine.task_register import TaskRecord, register
 from callsheet.kernel import commands
 from callsheet.kernel.job import ADOPTED_FILES, Job, NewJob, NewOutboxEvent
 from callsheet.kernel.retry import JobError
@@ -34,6 +35,7 @@ from tests import stores
 from tests.http.live import Live, serving
 
 VICTIM, STRANGER = "acme", "globex"
+TASK = "estate.secret-task"
 SECRET = "the victim's own words"
 
 
@@ -60,6 +62,8 @@ class Estate:
     worker_id: str
     enrolment_id: str
     key_id: str
+    task_name: str
+    schedule_name: str
 
     def fill(self, value: Any) -> Any:
         """Fill a path or body from the table with this estate's ids."""
@@ -123,6 +127,7 @@ async def _settle_down(live: Live, objects: Objects, catalog: Catalog, victim: h
     event_id = f"evt_{uuid.uuid4().hex}"
     await _ended(live, _new(), lambda job: commands.succeed(job, outbox=(NewOutboxEvent(event_id, "x", "{}"),)))
     video_id, clip_id = await _video(objects, catalog)
+    await register(live.engine.store, [TaskRecord(TASK, description=SECRET)], tenants=[VICTIM])
     return Estate(
         queued_id=await _queued(live, _new()),
         done_id=await _done(live, objects),
@@ -143,7 +148,17 @@ async def _settle_down(live: Live, objects: Objects, catalog: Catalog, victim: h
         worker_id=worker["worker_id"],
         enrolment_id=enrolment["enrolment_id"],
         key_id=key["key_id"],
+        task_name=TASK,
+        schedule_name=await _schedule(victim),
     )
+
+
+async def _schedule(victim: httpx2.AsyncClient) -> str:
+    """A schedule of the victim, for a task that only its workers serve."""
+    name = "nightly-of-the-estate"
+    body = {"task": TASK, "payload": {"secret": SECRET}, "cron": "0 3 1 1 *"}
+    await _body(victim.put(f"/v1/schedules/{name}", json=body))
+    return name
 
 
 async def _body(request: Any) -> dict[str, Any]:

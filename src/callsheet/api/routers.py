@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from . import (
     audit,
+    batch,
     dead_letters,
     jobs,
     keys,
@@ -11,6 +12,8 @@ from . import (
     operations,
     overview,
     quotas,
+    schedules,
+    tasks,
     uploads,
     webhook_deliveries,
     webhook_endpoints,
@@ -19,7 +22,10 @@ from . import (
 
 ROUTERS = (
     workers.router,
+    batch.router,
     jobs.router,
+    tasks.router,
+    schedules.router,
     overview.router,
     dead_letters.router,
     operations.router,

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from callsheet.engine import Engine
     from callsheet.engine.quotas import Quotas
     from callsheet.kernel.job import NewJob
@@ -42,9 +44,9 @@ FEW = 500
 MAX_WAIT_S = 60
 
 
-def reserved_task_problem(task: str) -> Problem:
+def reserved_task_problem(task: str, contract_name: str = "") -> Problem:
     """Return Problem `task_reserved` for a task that only its contract's own route may enqueue."""
-    contract = lifecycle_of(TASKS[task])
+    contract = lifecycle_of(TASKS.get(task) or contract_name)
     detail = f"{task} is a task of the contract {contract.name}: {contract.route} creates its jobs"
     return Problem("task_reserved", detail)
 
@@ -81,6 +83,22 @@ class EnqueueBatcher:
         except QueueFull as full:
             raise await self._full(full) from full
         except QuotaExceeded as error:
+            quota_refused(error.quota)
+            raise
+
+    async def enqueue_all(self, batch: Sequence[NewJob]) -> list[Enqueued]:
+        """Enqueue a batch, all or none; raises what `enqueue` raises."""
+        for new in batch:
+            if TASKS.get(new.kind, new.contract) != new.contract:
+                raise reserved_task_problem(new.kind)
+        jobs = [self.in_slot(new) for new in batch]
+        try:
+            limit, quotas = await self._limit(len(jobs)), await self._estimates.limits(jobs)
+            return await self._engine.enqueue(jobs, depth_limit=limit, quotas=quotas)
+        except QueueFull as full:
+            raise await self._full(full) from full
+        except QuotaExceeded as error:
+            self._estimates.forget(error.requester_id)
             quota_refused(error.quota)
             raise
 

@@ -39,6 +39,8 @@ STREAMED_BYTES = 5 * 1024**4  # S3's limit for one object
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"})
 OPEN_BODIES = frozenset({"/internal/worker/enroll", "/studio/session"})  # these bodies contain the credentials
 OPEN_BYTES = 8 * 1024
+BATCHES = "/v1/jobs/batch"
+BATCH_BYTES = 32 * 1024 * 1024
 
 
 class EdgeRules(NamedTuple):
@@ -61,6 +63,7 @@ class RequestMiddleware:
         self._plain = _Body(body_bytes, edge.bodies)
         self._open = _Body(min(OPEN_BYTES, body_bytes), edge.bodies, is_open=True)
         self._stream_body = _Body(STREAMED_BYTES, edge.uploads)
+        self._batch_body = _Body(max(body_bytes, BATCH_BYTES), edge.bodies)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Handle one request."""
@@ -83,6 +86,8 @@ class RequestMiddleware:
     def _body_of(self, scope: Scope) -> _Body:
         if scope["method"] == "PUT" and scope["path"].startswith(STREAM_PATH):
             return self._stream_body
+        if scope["path"] == BATCHES:
+            return self._batch_body
         return self._open if scope["path"] in OPEN_BODIES else self._plain
 
 

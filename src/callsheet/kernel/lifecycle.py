@@ -65,6 +65,7 @@ class Lifecycle:
     `resumable`: another job may take over the steps of a job that ended badly. `payload_checked`: only the route checks
     payloads, so no worker may enqueue its tasks. `is_shared`: other programs write and run its jobs in the store, too.
     `expires`: an open job has a time to live, renewed by each write, in a store with expiring keys.
+    `any_task`: its jobs may be of any task; `unregistered`: even of one that no worker has registered.
     """
 
     name: str
@@ -85,6 +86,8 @@ class Lifecycle:
     payload_checked: bool = False
     is_shared: bool = False
     expires: bool = False
+    any_task: bool = False
+    unregistered: bool = False
 
     def word(self, status: Status, stage: str = "", *, has_started: bool = False) -> str | None:
         """Return the contract's word for a status and stage, or None if the contract has no word for them."""

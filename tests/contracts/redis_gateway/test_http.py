@@ -54,7 +54,8 @@ async def test_post_takes_the_six_tasks_and_no_other(live: Live) -> None:
         assert (await live.engine.get(answer.json()["job_id"])).kind == task
     for wrong in ("Chat", "", "sing", None, 7):
         answer = await post(live, {"task": wrong, "payload": {}})
-        assert (answer.status_code, answer.json()["code"]) == (422, "validation_failed")
+        code = "unknown_task" if wrong in ("Chat", "sing") else "validation_failed"
+        assert (answer.status_code, answer.json()["code"], answer.json()["errors"][0]["where"]) == (422, code, "task")
 
 
 async def test_post_takes_only_an_object_as_payload(live: Live) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, Field, JsonValue
 
 from callsheet.http.json_bodies import parse_json
 from callsheet.kernel.contracts import REDIS_GATEWAY
@@ -15,13 +15,7 @@ from callsheet.kernel.wire import event_id
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-TASKS = ("chat", "plan", "code", "tool", "rag", "embed")
-TaskName = Literal["chat", "plan", "code", "tool", "rag", "embed"]
 Word = Literal["queued", "running", "done", "error", "canceled"]
-MAX_TTL_S = 366 * 86_400
-MAX_ATTEMPTS = 10_000
-PRINTABLE = r"^[ -~]+$"
-QUEUE_NAME = r"^[ -?A-~]+$"  # printable, and no @: the server itself puts a job into its tenant's lane
 STATUSES: Mapping[str, tuple[Status, ...]] = {
     "queued": (Status.QUEUED,),
     "running": (Status.RUNNING,),
@@ -29,54 +23,6 @@ STATUSES: Mapping[str, tuple[Status, ...]] = {
     "error": (Status.FAILED, Status.DEAD_LETTER),
     "canceled": (Status.CANCELED,),
 }
-
-
-def _as_whole(value: object) -> object:
-    """Return 3 for 3.0, which JSON Schema counts as an integer; other values stay unchanged."""
-    return int(value) if isinstance(value, float) and value.is_integer() else value
-
-
-AS_WHOLE = BeforeValidator(_as_whole)
-
-
-class NewJobOptions(BaseModel):
-    """Options of a new job, for both contracts."""
-
-    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
-    ttl_s: Annotated[Annotated[int, Field(ge=1, le=MAX_TTL_S)] | None, AS_WHOLE] = Field(
-        default=None, description="Seconds; the server's JOB_TTL_S unless given."
-    )
-    queue: str | None = Field(
-        default=None,
-        min_length=1,
-        max_length=255,
-        pattern=QUEUE_NAME,
-        description="`default` unless given. An @ is for the server: it puts a job into the lane of its tenant.",
-    )
-    max_attempts: Annotated[Annotated[int, Field(ge=1, le=MAX_ATTEMPTS)] | None, AS_WHOLE] = Field(
-        default=None, description="Executions until it is a dead letter; the contract's else."
-    )
-
-
-class CreateJobRequest(NewJobOptions):
-    """A new job for the gateway's own tasks."""
-
-    model_config = ConfigDict(
-        strict=True,
-        extra="forbid",
-        allow_inf_nan=False,
-        json_schema_extra={"examples": [{"task": "chat", "payload": {"prompt": "Say hello."}, "ttl_s": 3600}]},
-    )
-    task: TaskName
-    payload: dict[str, JsonValue] = Field(description="At most about 200 KB as JSON.")
-
-
-class CreateWorkerJobRequest(NewJobOptions):
-    """A new job for workers of contract 003, with any task not reserved by another contract."""
-
-    contract: Literal["control_plane"]
-    task: str = Field(min_length=1, max_length=255, pattern=PRINTABLE)
-    payload: JsonValue = Field(default=None, description="Any JSON of at most about 200 KB.")
 
 
 class CancelRequest(BaseModel):
@@ -102,6 +48,7 @@ class Receipt(BaseModel):
     status: Word
     ttl_s: int
     links: Links
+    created: bool = Field(default=True, description="False: an earlier job has the unique key; told only then.")
 
 
 class JobBody(BaseModel):
@@ -182,11 +129,15 @@ class Ticket(BaseModel):
     expires_in_s: int
 
 
-def receipt(job_id: str, task: str, ttl_s: int) -> str:
-    """Return the answer to a new job as text, which is stored for idempotent repeats."""
+def receipt(job_id: str, task: str, ttl_s: int, status: str = "queued", *, created: bool = True) -> str:
+    """Return the answer to a new job as text, which is stored for idempotent repeats.
+
+    Without `created` it is the answer about an earlier job that has the same unique key.
+    """
     path = f"/v1/jobs/{job_id}"
     links = {"self": path, "events": f"{path}/events", "cancel": f"{path}/cancel"}
-    return json.dumps({"job_id": job_id, "task": task, "status": "queued", "ttl_s": ttl_s, "links": links})
+    body = {"job_id": job_id, "task": task, "status": status, "ttl_s": ttl_s, "links": links}
+    return json.dumps(body if created else {**body, "created": False})
 
 
 def job_body(job: Job) -> dict[str, Any]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from callsheet.kernel.contracts import REDIS_GATEWAY
 from callsheet.kernel.errors import InvalidInput
 from callsheet.kernel.wire import parse_event_id
-
-from .routes import CONTRACT
 
 if TYPE_CHECKING:
     from callsheet.http.state import ServerState
@@ -33,7 +32,7 @@ async def known_seq(state: ServerState, job: Job, text: str) -> int | None:
     events = await state.engine.store.events({job.job_id: seq - 1}, 1) if 0 < seq <= job.event_seq else []
     if events and events[0].seq == seq and events[0].ms == ms:
         return seq
-    return await _raw_seq(state, job, f"{ms}-{seq}") if job.contract == CONTRACT else None
+    return await _raw_seq(state, job, f"{ms}-{seq}") if job.contract == REDIS_GATEWAY.name else None
 
 
 async def _raw_seq(state: ServerState, job: Job, raw_id: str) -> int | None:

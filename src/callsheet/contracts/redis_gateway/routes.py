@@ -2,31 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import time
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
+from callsheet.api.creation import Creation
+from callsheet.api.new_jobs import CreateJob
 from callsheet.engine import Engine
-from callsheet.engine.ids import new_id
 from callsheet.http import idempotency, problems
 from callsheet.http.auth import check
 from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.parameters import ALWAYS, CURSOR, LATEST_MS, JobId, Reader, Writer
 from callsheet.http.routing import RawRoute
 from callsheet.http.state import state_of
-from callsheet.kernel.job import Idempotency, NewJob
-from callsheet.kernel.wire import encode
+from callsheet.kernel.contracts import REDIS_GATEWAY
+from callsheet.kernel.job import Idempotency
 from callsheet.store.protocol import JobPage, JobQuery
 
 from .models import (
     STATUSES,
     CancelRequest,
-    CreateJobRequest,
-    CreateWorkerJobRequest,
     JobBody,
     JobList,
     Receipt,
@@ -36,8 +34,6 @@ from .models import (
     receipt,
 )
 
-CONTRACT = "redis_gateway"
-QUEUE = "default"
 NO_NUL = r"^[^\x00]*$"  # PostgreSQL keeps none
 LOOK = 20_000  # jobs that one store query may scan, so that other readers get their turn
 PATIENCE_S = 0.25  # seconds for filling a page with rare matches; the next page continues
@@ -52,7 +48,7 @@ direct = APIRouter(tags=["jobs"], route_class=RawRoute)
     summary="Create a job",
     response_model=Receipt,
     openapi_extra={
-        **request_body(CreateJobRequest, CreateWorkerJobRequest),
+        **request_body(CreateJob),
         "parameters": [
             {
                 "name": "Idempotency-Key",
@@ -73,54 +69,34 @@ direct = APIRouter(tags=["jobs"], route_class=RawRoute)
         "validation_failed",
         "queue_full",
         "task_reserved",
+        "unknown_task",
+        "invalid_payload",
+        "dependency_not_found",
     ),
 )
 async def create_job(request: Request) -> Response:
     """Create a job; the answer is sent once the job is stored durably. Follow the job's events at `links.events`."""
     state, who = state_of(request), await check(request, "jobs:write")
-    body = await read(request, await _model_of(request))
-    ttl_s = body.ttl_s or state.job_ttl_s
-    new = NewJob(
-        new_id(),
-        body.task,
-        encode(body.payload),
-        body.queue or QUEUE,
-        requester_id=who.requester_id,
-        contract=CONTRACT if isinstance(body, CreateJobRequest) else body.contract,
-        max_attempts=body.max_attempts,
-        ttl_s=ttl_s,
-        correlation_id=request.scope["callsheet.request_id"],
-    )
+    body = await read(request, CreateJob)
+    new = await Creation(state, who, request.scope["callsheet.request_id"]).new_job(body)
+    ttl_s = new.ttl_s or state.job_ttl_s
     answer = receipt(new.job_id, body.task, ttl_s)
     if (key := idempotency.key_of(request)) is not None:
-        options = {name for name in ("queue", "max_attempts") if getattr(body, name) is None}
-        same = idempotency.request_hash(request, body.model_dump(exclude=options))  # as before these options existed
+        same = idempotency.request_hash(request, _identity(body))
         new = new._replace(idempotency=Idempotency(key, same, answer, max(ttl_s, Idempotency("", "").ttl_s)))
-    enqueue_result = await state.batcher.enqueue(new)
-    headers = {"Location": f"/v1/jobs/{enqueue_result.job_id}"}
-    if not enqueue_result.created:
-        headers["Idempotency-Replayed"] = "true"
-        if enqueue_result.response is None:  # the key of another gateway, which stores no answer
-            job = await state.engine.get(enqueue_result.job_id, requester_id=who.requester_id)
-            answer = receipt(job.job_id, job.kind, job.ttl_s or ttl_s)
-    return Response(enqueue_result.response or answer, 202, headers, media_type="application/json")
+    result = await state.batcher.enqueue(new)
+    headers = {"Location": f"/v1/jobs/{result.job_id}"}
+    if not result.created:
+        headers |= {"Idempotency-Replayed": "true"} if key is not None else {}
+        if not result.response:  # the job of a unique key, or the key of another gateway, which stores no answer
+            job = await state.engine.get(result.job_id, requester_id=who.sees)
+            answer = receipt(job.job_id, job.kind, job.ttl_s or ttl_s, REDIS_GATEWAY.words[job.status], created=False)
+    return Response(result.response or answer, 202, headers, media_type="application/json")
 
 
-async def _model_of(request: Request) -> type[CreateJobRequest | CreateWorkerJobRequest]:
-    """Return the request model by the body's `contract`, by default the gateway's. Raises Problem for another one."""
-    body = await request.body()
-    if b"contract" not in body:
-        return CreateJobRequest
-    try:
-        fields = json.loads(body)
-    except (ValueError, RecursionError):
-        return CreateJobRequest
-    if not isinstance(fields, dict) or "contract" not in fields:
-        return CreateJobRequest
-    if fields["contract"] != "control_plane":
-        message = "contract: jobs of control_plane are made here; leave it out for the gateway's own tasks"
-        raise problems.Problem("validation_failed", message)
-    return CreateWorkerJobRequest
+def _identity(body: CreateJob) -> dict[str, Any]:
+    """Return what makes two requests the same: as hashed since the first version, and every option that was given."""
+    return {"ttl_s": body.ttl_s, **body.model_dump(exclude_defaults=True), "payload": body.payload}
 
 
 @router.get(

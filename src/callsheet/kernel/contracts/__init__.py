@@ -25,9 +25,27 @@ if TYPE_CHECKING:
     from callsheet.kernel.lifecycle import Lifecycle
 
 __all__ = [
-    "AURA", "CALLSHEET", "CONTRACTS", "CONTROL_PLANE", "CORTANA", "EUTERPE", "EXPIRING", "FOREIGN", "PAYLOAD_CHECKED",
-    "POLICIES", "REDIS_GATEWAY", "RESUMABLE", "SHARED_CONTRACTS", "TASKS", "WITH_CALLBACKS", "lifecycle_of",
-    "read_policy", "write_policy",
+    "ANY_TASK",
+    "AURA",
+    "CALLSHEET",
+    "CONTRACTS",
+    "CONTROL_PLANE",
+    "CORTANA",
+    "EUTERPE",
+    "EXPIRING",
+    "FOREIGN",
+    "OF_JOBS_ROUTE",
+    "PAYLOAD_CHECKED",
+    "POLICIES",
+    "REDIS_GATEWAY",
+    "RESUMABLE",
+    "SHARED_CONTRACTS",
+    "TASKS",
+    "UNREGISTERED",
+    "WITH_CALLBACKS",
+    "lifecycle_of",
+    "read_policy",
+    "write_policy",
 ]  # fmt: skip
 
 CONTRACTS = {c.name: c for c in (CALLSHEET, EUTERPE, REDIS_GATEWAY, CORTANA, CONTROL_PLANE, AURA)}
@@ -35,6 +53,12 @@ CONTRACTS = {c.name: c for c in (CALLSHEET, EUTERPE, REDIS_GATEWAY, CORTANA, CON
 TASKS = {task: c.name for c in CONTRACTS.values() for task in c.tasks}
 """The built-in tasks, each with its contract: only the contract's own route creates jobs of the task."""
 
+JOBS_ROUTE = "POST /v1/jobs"
+OF_JOBS_ROUTE = {task: c.name for c in CONTRACTS.values() if c.route == JOBS_ROUTE for task in c.tasks}
+"""The tasks of the contract whose own route is that of all jobs, each with the contract."""
+
+ANY_TASK = frozenset(c.name for c in CONTRACTS.values() if c.any_task)
+UNREGISTERED = frozenset(c.name for c in CONTRACTS.values() if c.unregistered)
 WITH_CALLBACKS = frozenset(c.name for c in CONTRACTS.values() if c.callback)
 RESUMABLE = frozenset(c.name for c in CONTRACTS.values() if c.resumable)
 PAYLOAD_CHECKED = frozenset(c.name for c in CONTRACTS.values() if c.payload_checked)

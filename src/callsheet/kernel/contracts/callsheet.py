@@ -13,4 +13,5 @@ CALLSHEET = Lifecycle(
         failed | dead_letter | canceled > queued
     """),
     resumable=True,
+    any_task=True,
 )

@@ -13,4 +13,6 @@ CONTROL_PLANE = Lifecycle(
         FAILED | DLQ > QUEUED
     """),
     resumable=True,
+    any_task=True,
+    unregistered=True,
 )
