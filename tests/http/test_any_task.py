@@ -12,7 +12,8 @@ from callsheet.http.middleware import BATCH_BYTES
 from callsheet.kernel.contracts import read_policy
 from callsheet.kernel.job import HoldReason, Job, Status
 from callsheet.store.protocol import ClaimRequest
-from tests.http.live import Live, problem
+from tests.http.live import ADMIN, Live, problem
+from tests.http.raw import exchange
 
 RESIZE = TaskRecord(
     "shop.resize",
@@ -275,7 +276,13 @@ async def test_a_batch_has_bounds(small: Live) -> None:
     one = {"task": "a", "unchecked": True}
     for jobs in ([], [one] * 10_001):
         problem(await small.client.post("/v1/jobs/batch", json={"jobs": jobs}), 422, "validation_failed")
-    big = b"[" + b" " * BATCH_BYTES
-    headers = {"Content-Type": "application/json"}
-    problem(await small.client.post("/v1/jobs/batch", content=big, headers=headers), 413, "body_too_large")
+    lines = (
+        "POST /v1/jobs/batch HTTP/1.1",
+        "Host: x",
+        f"X-API-Key: {ADMIN}",
+        f"Content-Length: {BATCH_BYTES + 1}",
+        "",
+        "",
+    )
+    assert b"body_too_large" in await exchange(small, "\r\n".join(lines).encode())
     problem(await small.client.post("/v1/jobs/batch", content="[]"), 415, "unsupported_media_type")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from callsheet.http.problems import Problem
 
 from .new_jobs import CreateJob, check_dependencies, new_job
-from .tasks import directory_of
+from .tasks import DIRECTORY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,7 @@ class Creation:
 
     def __init__(self, state: ServerState, who: Principal, request_id: str) -> None:
         self._state, self._who, self._request_id = state, who, request_id
-        self._tasks = directory_of(state)
+        self._tasks = DIRECTORY.of(state)
 
     async def new_job(self, asked: CreateJob) -> NewJob:
         """Return the new job; raises Problem, DependencyNotFound or InvalidJob for what the caller may not ask."""

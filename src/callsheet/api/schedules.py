@@ -14,7 +14,7 @@ from callsheet.engine.ids import new_id
 from callsheet.engine.schedules import Missed, Overlap, Schedule, ScheduleState, Source
 from callsheet.http import problems
 from callsheet.http.auth import check
-from callsheet.http.json_bodies import JsonAnswer, read
+from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.parameters import ALWAYS, Reader, Writer
 from callsheet.http.problems import Problem
 from callsheet.http.state import ServerState, state_of

@@ -14,11 +14,12 @@ from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.parameters import ALWAYS, Reader
 from callsheet.http.problems import Problem
-from callsheet.http.state import ServerState, state_of
+from callsheet.http.state import PerServer, state_of
 
 from .task_directory import TaskDirectory
 
 router = APIRouter(tags=["tasks"])
+DIRECTORY = PerServer(lambda state: TaskDirectory(state.engine.store))
 NAME = Annotated[str, Path(min_length=1, max_length=255, pattern=r"^[^\x00]*$")]
 
 
@@ -51,7 +52,7 @@ class TaskList(BaseModel):
 @router.get("/v1/tasks", summary="List tasks", response_model=TaskList, responses=problems.responses(*ALWAYS))
 async def list_tasks(request: Request, who: Reader) -> Response:
     """List the tasks that workers serve, with the JSON schemas of their arguments and results."""
-    records = await directory_of(state_of(request)).visible(who)
+    records = await DIRECTORY.of(state_of(request)).visible(who)
     return JsonAnswer({"tasks": [task_body(record) for record in records]})
 
 
@@ -63,16 +64,10 @@ async def list_tasks(request: Request, who: Reader) -> Response:
 )
 async def get_task(request: Request, name: NAME, who: Reader) -> Response:
     """Read one task that workers serve."""
-    record = await directory_of(state_of(request)).record(who, name)
+    record = await DIRECTORY.of(state_of(request)).record(who, name)
     if record is None:
         raise Problem("not_found", f"no worker has registered a task {name[:100]}")
     return JsonAnswer(task_body(record))
-
-
-def directory_of(state: ServerState) -> TaskDirectory:
-    """Return the server's list of tasks."""
-    directory: TaskDirectory = state.parts.setdefault(TaskDirectory, TaskDirectory(state.engine.store))
-    return directory
 
 
 def task_body(record: TaskRecord) -> dict[str, Any]:
