@@ -69,7 +69,7 @@ class BatchReceipt(BaseModel):
 class _Line(NamedTuple):
     """One job of the request: what was asked for and the new job, or the reason why it is refused."""
 
-    asked: CreateJob | None = None
+    body: CreateJob | None = None
     new: NewJob | None = None
     refusal: dict[str, Any] | None = None
 
@@ -113,10 +113,12 @@ async def create_batch(
     key = _key_of(request)
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if mode == "all":
-        asked = await _all_of(request, kind)
-        lines = [_Line(one, await _named(creation, number, one)) for number, one in enumerate(asked)]
+        body = await _all_of(request, kind)
+        lines = [_Line(one, await _job_of_number(creation, number, one)) for number, one in enumerate(body)]
         lines = [_with_key(line, number, key, request) for number, line in enumerate(lines)]
-        answers = [_created(line, a) for line, a in zip(lines, await creation.enqueue_all(_jobs(lines)), strict=True)]
+        answers = [
+            _receipt_of(line, a) for line, a in zip(lines, await creation.enqueue_all(_jobs(lines)), strict=True)
+        ]
     else:
         lines = [await _line(creation, text) for text in await _texts_of(request, kind)]
         lines = [_with_key(line, number, key, request) for number, line in enumerate(lines)]
@@ -173,10 +175,10 @@ def _of_faults(error: pydantic.ValidationError) -> Problem:
     return problems.of_faults(error.errors(include_url=False, include_input=False, include_context=False))
 
 
-async def _named(creation: Creation, number: int, asked: CreateJob) -> NewJob:
+async def _job_of_number(creation: Creation, number: int, body: CreateJob) -> NewJob:
     """Return one job of an all-or-none batch; a Problem says which job it is about."""
     try:
-        return await creation.new_job(asked)
+        return await creation.new_job(body)
     except (Problem, CallsheetError) as error:
         problem = _problem_of(error)
         problem.detail = f"jobs.{number}: {problem.detail}"
@@ -186,12 +188,12 @@ async def _named(creation: Creation, number: int, asked: CreateJob) -> NewJob:
 async def _line(creation: Creation, text: bytes) -> _Line:
     """Return one job of a batch whose jobs are judged one by one."""
     try:
-        asked = CreateJob.model_validate_json(text)
-        return _Line(asked, await creation.new_job(asked))
+        body = CreateJob.model_validate_json(text)
+        return _Line(body, await creation.new_job(body))
     except pydantic.ValidationError as error:
-        return _refused(_of_faults(error))
+        return _refusal_of(_of_faults(error))
     except (Problem, CallsheetError) as error:
-        return _refused(_problem_of(error))
+        return _refusal_of(_problem_of(error))
 
 
 def _problem_of(error: Problem | CallsheetError) -> Problem:
@@ -201,15 +203,15 @@ def _problem_of(error: Problem | CallsheetError) -> Problem:
     return error if isinstance(error, Problem) else problems.of_error(error)
 
 
-def _refused(problem: Problem) -> _Line:
+def _refusal_of(problem: Problem) -> _Line:
     return _Line(refusal={"code": problem.code, "status": problem.status, "detail": problem.detail, **problem.more})
 
 
 def _with_key(line: _Line, number: int, key: str | None, request: Request) -> _Line:
     """Give a job an idempotency key made of the batch's key and the job's number, if the batch has a key."""
-    if key is None or line.new is None or line.asked is None:
+    if key is None or line.new is None or line.body is None:
         return line
-    same = idempotency.request_hash(request, line.asked.model_dump(exclude_none=True))
+    same = idempotency.request_hash(request, line.body.model_dump(exclude_none=True))
     return line._replace(new=line.new._replace(idempotency=Idempotency(f"{key}#{number}", same)))
 
 
@@ -229,18 +231,18 @@ async def _each(creation: Creation, lines: Sequence[_Line]) -> AsyncIterator[dic
             answers = [await _alone(creation, new) for new in jobs]
         left = iter(answers)
         for line in chunk:
-            yield {"error": line.refusal} if line.new is None else _created(line, next(left))
+            yield {"error": line.refusal} if line.new is None else _receipt_of(line, next(left))
 
 
 async def _alone(creation: Creation, new: NewJob) -> Enqueued | dict[str, Any]:
     try:
         (answer,) = await creation.enqueue_all([new])
     except (Problem, CallsheetError) as error:
-        return _refused(_problem_of(error)).refusal or {}
+        return _refusal_of(_problem_of(error)).refusal or {}
     return answer
 
 
-def _created(line: _Line, answer: Enqueued | dict[str, Any]) -> dict[str, Any]:
+def _receipt_of(line: _Line, answer: Enqueued | dict[str, Any]) -> dict[str, Any]:
     if isinstance(answer, dict):
         return {"error": answer}
     assert line.new is not None  # noqa: S101 - only jobs have answers

@@ -25,12 +25,12 @@ class Creation:
         self._state, self._who, self._request_id = state, who, request_id
         self._tasks = DIRECTORY.of(state)
 
-    async def new_job(self, asked: CreateJob) -> NewJob:
+    async def new_job(self, body: CreateJob) -> NewJob:
         """Return the new job; raises Problem, DependencyNotFound or InvalidJob for what the caller may not ask."""
         record = None
-        if not asked.is_open:
-            record = await self._tasks.checked(self._who, asked.task, {} if asked.payload is None else asked.payload)
-        new = new_job(asked, self._who, record, ttl_s=self._state.job_ttl_s, request_id=self._request_id)
+        if not body.is_open:
+            record = await self._tasks.check_payload(self._who, body.task, {} if body.payload is None else body.payload)
+        new = new_job(body, self._who, record, ttl_s=self._state.job_ttl_s, request_id=self._request_id)
         if new.concurrency_key is not None:
             self._check_slot()
         if new.depends_on:
@@ -43,6 +43,6 @@ class Creation:
 
     def _check_slot(self) -> None:
         """Raise Problem if the tenant has a limit on running jobs: a key of the job's own would pass it by."""
-        if self._state.quotas.known(self._who.requester_id).running:
-            told = "concurrency: your tenant has a limit on running jobs, which this key would pass by; leave it out"
-            raise Problem("forbidden", told)
+        if self._state.quotas.limits_of(self._who.requester_id).running:
+            message = "concurrency: your tenant has a limit on running jobs, which this key would pass by; leave it out"
+            raise Problem("forbidden", message)

@@ -176,26 +176,26 @@ class JobOptions(_Strict):
 
     def fields(self) -> dict[str, Any]:
         """Return the options that were given, as fields of NewJob; keys are not yet the tenant's own."""
-        given: dict[str, Any] = {name: getattr(self, name) for name in ("queue", "priority", "max_attempts")}
-        given |= {"correlation_id": self.correlation_id, "unique_key": self.unique_key}
+        fields: dict[str, Any] = {name: getattr(self, name) for name in ("queue", "priority", "max_attempts")}
+        fields |= {"correlation_id": self.correlation_id, "unique_key": self.unique_key}
         if self.delay is not None:
-            given["delay_ms"] = milliseconds(self.delay)
+            fields["delay_ms"] = milliseconds(self.delay)
         if self.run_at is not None:
-            given["run_at"] = _epoch_ms(self.run_at)
+            fields["run_at"] = _epoch_ms(self.run_at)
         if self.retry is not None:
-            given["retry"] = _policy_text(self.retry)
+            fields["retry"] = _policy_text(self.retry)
             if isinstance(self.retry, Retry) and self.retry.delays and self.max_attempts is None:
-                given["max_attempts"] = len(self.retry.delays) + 1
+                fields["max_attempts"] = len(self.retry.delays) + 1
         if self.ttl is not None:
-            given["ttl_s"] = round(seconds(self.ttl))
+            fields["ttl_s"] = round(seconds(self.ttl))
         if self.ttl_s is not None:
-            given["ttl_s"] = self.ttl_s
+            fields["ttl_s"] = self.ttl_s
         if self.concurrency is not None:
-            given |= {"concurrency_key": self.concurrency.key, "concurrency_limit": self.concurrency.limit}
+            fields |= {"concurrency_key": self.concurrency.key, "concurrency_limit": self.concurrency.limit}
         if self.depends_on:
-            given["depends_on"] = tuple(dict.fromkeys(self.depends_on))
-            given["on_dependency_failure"] = OnDependencyFailure(self.on_dependency_failure)
-        return {name: value for name, value in given.items() if value is not None}
+            fields["depends_on"] = tuple(dict.fromkeys(self.depends_on))
+            fields["on_dependency_failure"] = OnDependencyFailure(self.on_dependency_failure)
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 class CreateJob(JobOptions):
@@ -244,25 +244,25 @@ class CreateJob(JobOptions):
         """Return the contract of the new job, given its task's record; raises Problem `task_reserved`."""
         if self.is_gateway:
             return OF_JOBS_ROUTE[self.task]
-        declared = record.contract if record is not None else ""
-        contract = self.contract or declared or CALLSHEET.name
-        if contract not in ANY_TASK or declared not in ("", contract) or TASKS.get(self.task, contract) != contract:
-            raise reserved_task_problem(self.task, declared)
+        own_contract = record.contract if record is not None else ""
+        contract = self.contract or own_contract or CALLSHEET.name
+        if contract not in ANY_TASK or own_contract not in ("", contract) or TASKS.get(self.task, contract) != contract:
+            raise reserved_task_problem(self.task, own_contract)
         return contract
 
 
-def new_job(asked: CreateJob, who: Principal, record: TaskRecord | None, *, ttl_s: int, request_id: str) -> NewJob:
+def new_job(body: CreateJob, who: Principal, record: TaskRecord | None, *, ttl_s: int, request_id: str) -> NewJob:
     """Return the engine's record of a new job: given options first, then the registered task's, then the server's."""
-    given = asked.fields()
-    _check_priority(who, given.get("priority", 0))
+    fields = body.fields()
+    _check_priority(who, fields.get("priority", 0))
     for name in ("unique_key", "concurrency_key"):
-        if name in given:
-            given[name] = own_key(who.requester_id, given[name])
+        if name in fields:
+            fields[name] = own_key(who.requester_id, fields[name])
     own = {} if record is None else _options_of(record)
-    contract = asked.contract_with(record)
-    fields = {"ttl_s": ttl_s, "correlation_id": request_id, "contract": contract, **own, **given}
-    payload = {} if asked.payload is None and contract not in UNREGISTERED else asked.payload
-    return NewJob(new_id(), asked.task, encode(payload), requester_id=who.requester_id, **fields)
+    contract = body.contract_with(record)
+    fields = {"ttl_s": ttl_s, "correlation_id": request_id, "contract": contract, **own, **fields}
+    payload = {} if body.payload is None and contract not in UNREGISTERED else body.payload
+    return NewJob(new_id(), body.task, encode(payload), requester_id=who.requester_id, **fields)
 
 
 def own_key(requester_id: str, key: str) -> str:
@@ -276,12 +276,12 @@ def own_key(requester_id: str, key: str) -> str:
     return key
 
 
-async def check_dependencies(engine: Engine, who: Principal, wanted: tuple[str, ...]) -> None:
+async def check_dependencies(engine: Engine, who: Principal, job_ids: tuple[str, ...]) -> None:
     """Raise DependencyNotFound for jobs that do not exist or belong to another tenant."""
-    known = [job_id for job_id in wanted if IS_UUID(job_id)]
-    jobs = await engine.store.get(known) if known else []
+    valid_ids = [job_id for job_id in job_ids if IS_UUID(job_id)]
+    jobs = await engine.store.get(valid_ids) if valid_ids else []
     mine = {job.job_id for job in jobs if job is not None and who.sees in (None, job.requester_id)}
-    if missing := [job_id for job_id in wanted if job_id not in mine]:
+    if missing := [job_id for job_id in job_ids if job_id not in mine]:
         raise DependencyNotFound(f"depends_on: there is no job {missing[0]}; name jobs of your own that are still kept")
 
 

@@ -150,8 +150,8 @@ async def get_schedule(request: Request, name: Name, who: Reader) -> Response:
 async def put_schedule(request: Request, name: Name) -> Response:
     """Make a schedule, or replace the one of this name; it runs from the next slot on."""
     who = await check(request, "jobs:write")
-    server, asked = state_of(request), await read(request, PutSchedule)
-    schedule = _schedule(name, who, asked, await Creation(server, who, "").new_job(asked))
+    server, body = state_of(request), await read(request, PutSchedule)
+    schedule = _schedule(name, who, body, await Creation(server, who, "").new_job(body))
     store = server.engine.store
     states = await engine_schedules.schedule_states(store)
     before = next((state for state in states if state.schedule.name == schedule.name), None)
@@ -191,7 +191,7 @@ async def delete_schedule(request: Request, name: Name, who: Writer) -> Response
 )
 async def pause_schedule(request: Request, name: Name, who: Writer) -> Response:
     """Let no slot run until the schedule is resumed."""
-    return await _paused(request, who, name, paused=True)
+    return await _set_pause(request, who, name, paused=True)
 
 
 @router.post(
@@ -202,7 +202,7 @@ async def pause_schedule(request: Request, name: Name, who: Writer) -> Response:
 )
 async def resume_schedule(request: Request, name: Name, who: Writer) -> Response:
     """Go on with the next slot; slots of the pause do not run."""
-    return await _paused(request, who, name, paused=False)
+    return await _set_pause(request, who, name, paused=False)
 
 
 @router.post(
@@ -223,35 +223,35 @@ async def run_schedule(request: Request, name: Name, who: Writer) -> Response:
     return JsonAnswer({"job_id": answer.job_id}, 202)
 
 
-async def _paused(request: Request, who: Principal, name: str, *, paused: bool) -> Response:
+async def _set_pause(request: Request, who: Principal, name: str, *, paused: bool) -> Response:
     server = state_of(request)
     state = await _find(server, who, name)
-    changed = await engine_schedules.pause_schedule(server.engine.store, state.schedule.name, paused=paused)
-    if changed is None:
+    state_after = await engine_schedules.pause_schedule(server.engine.store, state.schedule.name, paused=paused)
+    if state_after is None:
         raise _unknown(name)
-    return JsonAnswer((await _bodies(server, [changed], who))[0])
+    return JsonAnswer((await _bodies(server, [state_after], who))[0])
 
 
-def _schedule(name: str, who: Principal, asked: PutSchedule, new: NewJob) -> Schedule:
+def _schedule(name: str, who: Principal, body: PutSchedule, new: NewJob) -> Schedule:
     """Return the schedule that a request asks for, with the job as its route would make it."""
     return Schedule(
         name=own_key(who.sees or "", name),
-        cron=asked.cron,
+        cron=body.cron,
         kind=new.kind,
         payload=new.payload,
         queue=new.queue,
         priority=new.priority,
         requester_id=new.requester_id,
         contract=new.contract,
-        timezone=asked.timezone,
-        every_ms=0 if asked.every is None else milliseconds(asked.every),
+        timezone=body.timezone,
+        every_ms=0 if body.every is None else milliseconds(body.every),
         max_attempts=new.max_attempts,
         retry=new.retry,
         ttl_s=new.ttl_s,
-        missed=Missed(asked.missed).value,
-        most=asked.most,
-        overlap=Overlap(asked.overlap).value,
-        paused=asked.paused,
+        missed=Missed(body.missed).value,
+        most=body.most,
+        overlap=Overlap(body.overlap).value,
+        paused=body.paused,
     )
 
 

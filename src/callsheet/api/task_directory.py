@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jsonschema_rs
 
-from callsheet.engine.task_register import TaskRecord, near_names, registered, visible_to
+from callsheet.engine.task_register import TaskRecord, near_names, task_records, visible_to
 from callsheet.http.problems import Problem
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class TaskDirectory:
         entry = await self._entry(who, name)
         return entry.record if entry else None
 
-    async def checked(self, who: Principal, name: str, payload: object) -> TaskRecord:
+    async def check_payload(self, who: Principal, name: str, payload: object) -> TaskRecord:
         """Return the record of a task whose schema the payload fits.
 
         Raises Problem `unknown_task` with the names that are near, or `invalid_payload` with the faults by field.
@@ -73,7 +73,7 @@ class TaskDirectory:
     async def _refresh(self, older_than_s: float) -> None:
         if time.monotonic() - self._read_at < older_than_s:
             return
-        records = await registered(self._store)
+        records = await task_records(self._store)
         before = self._entries
         self._entries = {(r.tenant, r.name): _entry(r, before.get((r.tenant, r.name))) for r in records}
         self._read_at = time.monotonic()

@@ -24,8 +24,8 @@ from callsheet.kernel.wire import decode, encode
 from callsheet.store.clock import TOLERANCE_MS
 from callsheet.store.protocol import Document
 
-from .beats import silence_ms_of
 from .quotas import Quotas, slot_of
+from .silent_workers import silence_ms_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -189,8 +189,8 @@ async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = No
     """Create or replace a schedule, which fires from the next slot on; raises InvalidInput or InvalidJob."""
     at = await store.now() if now is None else now
     slot = check(schedule, at)
-    known = await store.documents(KIND, schedule.name)
-    before = _read(known[0]) if known else None
+    documents = await store.documents(KIND, schedule.name)
+    before = _read(documents[0]) if documents else None
     if before is not None and before.schedule == schedule and before.next_slot > at >= before.chosen_at:
         return  # nothing changes
     state = before or ScheduleState(schedule, slot)
@@ -198,19 +198,19 @@ async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = No
 
 
 async def declare_schedules(
-    store: Store, app: str, declared: Sequence[Schedule], *, now: int | None = None
+    store: Store, app: str, schedules_now: Sequence[Schedule], *, now: int | None = None
 ) -> list[str]:
     """Let the stored schedules of a program's code be those that it declares now; return the names that changed.
 
     Schedules that were made in another way, or by another program, stay. A pause by an operator stays, too.
     """
-    known = {state.schedule.name: state.schedule for state in await schedule_states(store)}
-    names = {schedule.name for schedule in declared}
-    changes = [n for n, s in known.items() if s.source == Source.CODE and s.app == app and n not in names]
+    before_by_name = {state.schedule.name: state.schedule for state in await schedule_states(store)}
+    names = {schedule.name for schedule in schedules_now}
+    changes = [n for n, s in before_by_name.items() if s.source == Source.CODE and s.app == app and n not in names]
     for name in changes:
         await delete_schedule(store, name)
-    for schedule in declared:
-        before = known.get(schedule.name)
+    for schedule in schedules_now:
+        before = before_by_name.get(schedule.name)
         own = schedule._replace(source=Source.CODE.value, app=app, paused=before.paused if before else False)
         if own == before:
             continue
@@ -262,7 +262,7 @@ async def fire_due(store: Store, *, now: int | None = None) -> int:
     count = 0
     for document in await store.documents(KIND):
         try:
-            fired += await _fire(store, _read(document), at)
+            count += await _fire(store, _read(document), at)
         except StoreError:
             raise
         except Exception:
@@ -282,19 +282,19 @@ async def _fire(store: Store, state: ScheduleState, at: int) -> int:
     slots, missed = _slots_to_run(schedule, state.next_slot, at)
     if missed:
         log.warning("schedule %s missed %d slots; its policy is %s", schedule.name, missed, schedule.missed)
-    fired = 0
+    count = 0
     for slot in slots:
         if not await _may_run(store, state, at):
             missed += 1
             continue
         new = schedule.job_at(slot)
-        if (created := await _enqueue(store, new, at)) is None:
+        if (is_new := await _enqueue(store, new, at)) is None:
             missed += 1
             continue
-        fired += created
+        count += is_new
         state = state.with_run(slot, new.job_id)
     await _advance(store, state._replace(next_slot=next_slot, chosen_at=at, skipped=state.skipped + missed))
-    return fired
+    return count
 
 
 def _slots_to_run(schedule: Schedule, first: int, at: int) -> tuple[list[int], int]:
@@ -351,7 +351,7 @@ async def _within_quota(store: Store, new: NewJob) -> tuple[NewJob, dict[str, in
         return new, None
     quotas = Quotas(store, None)
     await quotas.refresh()
-    limits = quotas.known(new.requester_id)
+    limits = quotas.limits_of(new.requester_id)
     if limits.running:
         new = new._replace(concurrency_key=slot_of(new.requester_id), concurrency_limit=limits.running)
     return new, {new.requester_id: limits.queued} if limits.queued else None

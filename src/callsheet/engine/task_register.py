@@ -26,7 +26,7 @@ FORGET_MS = 30 * 86_400_000
 SCHEMA_BYTES = 32 * 1024
 MAX_TASKS = 1_000  # of one worker
 RECORD_BYTES = 100 * 1024
-SHARED = ""  # the tenant of tasks that every tenant may call
+EVERYBODY = ""  # the tenant of tasks that every tenant may call
 
 
 class TaskRecord(NamedTuple):
@@ -45,7 +45,7 @@ class TaskRecord(NamedTuple):
     language: str = "python"
     arguments: Mapping[str, Any] | None = None
     result: Mapping[str, Any] | None = None
-    tenant: str = SHARED
+    tenant: str = EVERYBODY
     seen_at: int = 0
 
     @property
@@ -59,20 +59,24 @@ async def register(
 ) -> int:
     """Write records that are new, changed, or due for renewal; return how many. `tenants` None: for all tenants."""
     at = await store.now() if now is None else now
-    wanted = [r._replace(tenant=tenant) for r in records for tenant in (sorted(tenants) if tenants else [SHARED])]
-    known = {document.id: document for document in await store.documents(KIND)} if len(wanted) > 1 else None
+    records_to_write = [
+        r._replace(tenant=tenant) for r in records for tenant in (sorted(tenants) if tenants else [EVERYBODY])
+    ]
+    documents_by_id = (
+        {document.id: document for document in await store.documents(KIND)} if len(records_to_write) > 1 else None
+    )
     writes = 0
-    for record in wanted[:MAX_TASKS]:
-        if known is None:
-            found = await store.documents(KIND, record.document_id)
-            before = found[0] if found else None
+    for record in records_to_write[:MAX_TASKS]:
+        if documents_by_id is None:
+            documents = await store.documents(KIND, record.document_id)
+            before = documents[0] if documents else None
         else:
-            before = known.get(record.document_id)
+            before = documents_by_id.get(record.document_id)
         writes += await _write(store, record, before, at)
     return writes
 
 
-async def registered(store: Store, *, now: int | None = None) -> list[TaskRecord]:
+async def task_records(store: Store, *, now: int | None = None) -> list[TaskRecord]:
     """Return all records of tasks that a worker has renewed within FORGET_MS, ordered by name."""
     at = await store.now() if now is None else now
     records = [record_of(document) for document in await store.documents(KIND)]
@@ -88,7 +92,7 @@ async def forget_old(store: Store, *, now: int | None = None) -> int:
 
 def visible_to(records: Iterable[TaskRecord], requester_id: str | None) -> list[TaskRecord]:
     """Return the tasks that a requester may call: its own and the shared ones. None, an operator, sees all."""
-    return [r for r in records if requester_id is None or r.tenant in (SHARED, requester_id)]
+    return [r for r in records if requester_id is None or r.tenant in (EVERYBODY, requester_id)]
 
 
 def near_names(name: str, records: Iterable[TaskRecord]) -> list[str]:
@@ -105,8 +109,11 @@ def record_of(document: Document) -> TaskRecord:
 async def _write(store: Store, record: TaskRecord, before: Document | None, at: int) -> bool:
     """Write one record unless the stored one says the same and was renewed lately."""
     if before is not None:
-        stored = record_of(before)
-        if stored._replace(seen_at=0) == record._replace(seen_at=0) and abs(at - stored.seen_at) < RENEW_MS:
+        before_record = record_of(before)
+        if (
+            before_record._replace(seen_at=0) == record._replace(seen_at=0)
+            and abs(at - before_record.seen_at) < RENEW_MS
+        ):
             return False
     body = _body(record._replace(seen_at=at))
     try:
