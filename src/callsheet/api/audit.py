@@ -88,7 +88,7 @@ FAMILIES = {f"{action.partition('.')[0]}." for action in ACTIONS}
 
 
 def audit_body(entry: AuditEntry, who: Principal | None = None) -> dict[str, Any]:
-    """Return an audit entry as JSON, with operators hidden from tenants. `who` None: the reader is an operator."""
+    """Return an audit entry as JSON, with operators hidden from tenants. An operator reads if `who` is None."""
     details = json.loads(entry.details)
     hides_operator = who is not None and who.sees is not None and details.get("operator")
     return {

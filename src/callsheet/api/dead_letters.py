@@ -329,10 +329,7 @@ async def _begin(request: Request, who: Principal, operation: Operation, selecti
 
 
 async def _check_open(state: ServerState, who: Principal, operation_id: str) -> None:
-    """Raise Problem `too_many_requests` if the tenant has too many open operations.
-
-    A repeated request for an existing operation passes: its response is that operation.
-    """
+    """Raise Problem `too_many_requests` if the tenant has too many open operations; a repeated request passes."""
     store = state.engine.store
     if who.sees is None or await operations.get(store, operation_id) is not None:
         return

@@ -262,7 +262,11 @@ class Window(NamedTuple):
 
 
 class Throughput:
-    """Caches the windows of requesters, and the window of all requesters (None)."""
+    """Caches the windows of requesters, and the window of all requesters (None).
+
+    The counts come from the store and therefore cover all processes. Spans that ended more than LATE_MS ago are not
+    read again, so that a refresh costs only the jobs that ended since the last one.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -294,7 +298,7 @@ class Throughput:
 
 
 class _WindowCounts:
-    """The cached counts of one window. Spans before `settled` are not read again."""
+    """The cached counts of one window. Spans before `final_until` are not read again."""
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()

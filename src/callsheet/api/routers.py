@@ -1,4 +1,4 @@
-"""The routers of this package, for the composition of a server."""
+"""ROUTERS lists the routers of this package; a server is composed of these and of the contracts' routers."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """`/v1/webhooks/deliveries` and `/v1/webhooks/destinations`: events as they are sent, and destinations that fail.
 
-`webhook_endpoints.py` has the endpoints that events go to.
+`webhook_endpoints.py` serves the endpoints that receive events.
 """
 
 from __future__ import annotations

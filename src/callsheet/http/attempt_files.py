@@ -62,7 +62,7 @@ class File(NamedTuple):
 
 
 class AttemptFiles(NamedTuple):
-    """The files of one attempt, by name. `version` is 0 for a record that is not stored yet."""
+    """The files of one attempt, by name. `version` is 0 until the store holds the record."""
 
     requester_id: str
     job_id: str

@@ -1,6 +1,8 @@
-"""Limits on strangers' connections: connections on which no request has yet proved its sender by key or signed URL.
+"""Limits on anonymous connections: connections on which no request has yet proved its sender by key or signed URL.
 
-A connection is a stranger's until one of its requests has proved its sender. Each process counts its own connections.
+The connection class adds limits that uvicorn's parser lacks, on the size of a request's head and the time to send it.
+It marks complete bodies, and reports a lost connection to all of its pending requests, while uvicorn reports the loss
+only to the latest. Each process counts its own connections.
 """
 
 from __future__ import annotations
@@ -25,14 +27,14 @@ RETRY_S = 5
 
 
 class ConnectionLimits(NamedTuple):
-    """The limits on strangers' connections: in total, and per address."""
+    """The limits on anonymous connections: in total, and per address."""
 
     most: int = 1_000
     per_address: int = 300
 
 
 class ConnectionCounter:
-    """Counts strangers' connections. Trusted proxies, which forward many clients, have no limit per address."""
+    """Counts anonymous connections. Trusted proxies, which forward many clients, have no limit per address."""
 
     def __init__(self, limits: ConnectionLimits, proxies: Proxies = NOBODY) -> None:
         self._limits, self._proxies = limits, proxies
@@ -40,7 +42,7 @@ class ConnectionCounter:
 
     @property
     def connections(self) -> int:
-        """The number of open strangers' connections."""
+        """The number of open anonymous connections."""
         return self._inside.total()
 
     def enter(self, address: str) -> Problem | None:
@@ -85,7 +87,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *args: Any, connections: ConnectionCounter | None = None, **options: Any) -> None:
         super().__init__(*args, **options)
         self._counter = connections or ConnectionCounter(ConnectionLimits())
-        self._address: str | None = None  # set while the counter counts this connection as a stranger's
+        self._address: str | None = None  # set while this connection counts as anonymous
         self._refusal: Problem | None = None
         self._in_head = True
         self._head_bytes = 0
@@ -100,7 +102,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._late = self.loop.call_later(HEAD_S if self._refusal is None else CROWDED_S, transport.close)
 
     def admit(self) -> None:
-        """Stop counting the connection as a stranger's, because a request has proved its sender."""
+        """Stop counting the connection as anonymous, because a request has proved its sender."""
         if self._address is not None:
             self._counter.leave(self._address)
             self._address = None

@@ -1,4 +1,7 @@
-"""JSON for clients. A foreign worker may have stored text that is not valid JSON, or that UTF-8 cannot encode."""
+"""JSON from clients and for them: pydantic parses a request's body once, straight from the bytes.
+
+A foreign worker may have stored text that is not valid JSON, or that UTF-8 cannot encode.
+"""
 
 from __future__ import annotations
 

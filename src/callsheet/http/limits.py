@@ -1,4 +1,4 @@
-"""Limits per client: requests per second, open streams, and the size of a body."""
+"""Limits per client: requests per second, open streams, failed sign-ins, worker names, and the size of a body."""
 
 from __future__ import annotations
 
@@ -112,7 +112,10 @@ WEEK_S = 7 * 86_400.0
 
 
 class WorkerNames:
-    """The worker names used in this process, by tenant, with the time of their last use."""
+    """The worker names used in this process, by tenant, with the time of their last use.
+
+    The store keeps each name for a week, and a client could claim jobs under a new name each time.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -106,7 +106,13 @@ class Walk(NamedTuple):
 
 
 class Recount:
-    """Runs the walk over a store's objects. Several processes may run its steps concurrently."""
+    """Walks over all objects, some thousands per step, and corrects the counts of tenants' stored bytes.
+
+    A count drifts when a process dies between a write and its count, or when an operator removes files by hand. All
+    processes share one walk: its state is a document, and only the process that writes the next state completes a step.
+    Concurrent changes may leave a count too high, never too low: a count is not lowered for objects that may be younger
+    than the walk, or that were deleted since its start. The next walk starts from scratch.
+    """
 
     def __init__(self, quotas: Quotas, store: Store, objects: Objects, owners: Owners) -> None:
         self._quotas, self._store, self._objects, self._owners = quotas, store, objects, owners

@@ -216,7 +216,7 @@ SHOWN_CHARS = 64
 
 
 def query_refusal(query: bytes) -> Problem | None:
-    """Return the Problem for a query that repeats a parameter, or None for a valid query."""
+    """Return the Problem for a query that repeats a parameter, which would be ambiguous, or None for a valid query."""
     if query.count(b"=") < 2:  # noqa: PLR2004 - of one parameter there are no two values
         return None
     seen: set[str] = set()
@@ -243,7 +243,11 @@ LONG = 12
 
 
 def id_of(client_id: bytes, headers: Iterable[tuple[bytes, bytes]], secret: bytes = b"") -> str:
-    """Return the client's request id if it may be logged, else a new id. `secret` is the server's own key."""
+    """Return the client's request id if it is safe to log and to store with jobs, else a new id.
+
+    An id that looks like a key, token, session or JWT is rejected, and so is any part of the request's own credentials.
+    `secret` is the server's own key.
+    """
     if not client_id or not IS_ID(client_id) or IS_SECRET(client_id) or client_id == secret:
         return new_id()
     if any(_tells(client_id, value) for name, value in headers if name in CREDENTIALS):

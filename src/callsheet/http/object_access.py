@@ -154,7 +154,7 @@ def objects_owned_by(state: ServerState, requester_id: str) -> OwnedObjects:
 
 
 def objects_of(state: ServerState) -> Objects:
-    """Return the site's objects; raises Problem `not_found` if the server has no object storage."""
+    """Return the server's objects; raises Problem `not_found` if the server has no object storage."""
     if state.objects is None:
         raise Problem("not_found", "this server keeps no objects; start it with --objects-url")
     return state.objects

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 
 class ServerState:
-    """The engine, with the caches and counters of this process. `keys` None: every client is treated as an admin."""
+    """The engine, caches and counters of one server process. `keys` None: every client is treated as an admin."""
 
     def __init__(self, engine: Engine, keys: ApiKeys | None, limits: Limits, job_ttl_s: int) -> None:
         self.engine = engine

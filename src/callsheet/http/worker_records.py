@@ -41,7 +41,7 @@ class Worker(NamedTuple):
 
 
 class WorkerEvent(NamedTuple):
-    """An event that operators should learn about, such as `token_reused`. `tenants` None means all tenants."""
+    """A worker's event for operators, such as `token_reused`. `tenants` None means all tenants."""
 
     name: str
     worker_id: str

@@ -1,7 +1,7 @@
 """Routes that serve the studio's pages: files of this package that call the public API and hold no data.
 
 `/studio` and every path below it that names no file return the app's one page, `index.html`: its router
-(`static/router.js`) reads the path. A file is named by its path below `static/`; no other file is served.
+(`static/router.js`) reads the path. Files below `static/` are served by their path; other files are never served.
 """
 
 from __future__ import annotations
