@@ -97,7 +97,7 @@ async def town(kind: str, folder: Path) -> AsyncIterator[Town]:
     store = await stores.open_store(url)
     objects = await open_objects(f"file://{folder / 'objects'}", store)
     endpoints = Endpoints(store, VaultSealer(LocalKeyring(first_keys())), Rules())
-    options: dict[str, Any] = {"routers": ROUTERS, "objects": objects, "catalog": catalog, "parts": (endpoints,)}
+    options: dict[str, Any] = {"routers": ROUTERS, "objects": objects, "catalog": catalog, "endpoints": endpoints}
     try:
         async with serving(url, **options) as live, await live.key(VICTIM) as victim:
             yield Town(live, await _settle_down(live, objects, catalog, victim), objects, catalog, victim)
