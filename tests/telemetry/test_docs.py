@@ -10,8 +10,8 @@ from callsheet.kernel.job import Outcome
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "guides" / "metrics.md").read_text("utf-8")
-CREATED = re.compile(r'(?:create_(\w+)|_(gauge))\(\s*"(callsheet\.[a-z.]+)",\s*"([^"]*)"')
-ROW = re.compile(r"^\| `(callsheet\.[a-z.]+)` \| `(callsheet_[a-z_]+)` \| (.*)$", re.MULTILINE)
+CREATED = re.compile(r'(?:create_(\w+)|_(gauge))\(\s*"(callsheet\.[a-z._]+)",\s*"([^"]*)"')
+ROW = re.compile(r"^\| `(callsheet\.[a-z._]+)` \| `(callsheet_[a-z_]+)` \| (.*)$", re.MULTILINE)
 MADE_OF = r"_(?:bucket|count|sum)$"
 SUFFIX = {"s": "_seconds"}
 
@@ -27,7 +27,7 @@ def created() -> dict[str, str]:
 
 
 def test_every_metric_is_in_the_table_and_every_row_is_a_metric() -> None:
-    assert len(created()) == 20
+    assert len(created()) == 26
     assert {name: prometheus for name, prometheus, _ in ROW.findall(PAGE)} == created()
 
 

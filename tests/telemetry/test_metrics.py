@@ -162,6 +162,8 @@ async def test_lease_losses_and_stale_claims_are_counted(app: Callsheet) -> None
         assert await engine.settle([commands.succeed(job)]) == [Settled.STALE]
         after = await scrape(health)
         assert grown(before, after, FACTS, "fact") == {"lease_lost": 1, "stale_claim": 1}
+        for name in ("callsheet_leases_lost_total", "callsheet_claims_stale_total"):  # as the old name counts
+            assert value(after, name) == value(before, name) + 1
 
 
 async def test_claims_and_settlements_are_timed_in_useful_buckets(app: Callsheet) -> None:
@@ -182,7 +184,8 @@ async def test_claims_and_settlements_are_timed_in_useful_buckets(app: Callsheet
         assert 0 < took < 60 * counts
         buckets = {dict(k[1])["le"] for k in after if k[0].endswith("_bucket") and ("verb", verb) in k[1]}
         assert {"0.001", "0.1", "10.0", "+Inf"} <= buckets
-    assert value(after, "callsheet_verb_items_total", verb="enqueue", error="") >= 1
+    items = value(after, "callsheet_verb_items_total", verb="enqueue", error="")
+    assert items == value(after, "callsheet_store_batch_size_sum", verb="enqueue", error="") >= 1
 
 
 async def test_a_verb_that_fails_is_counted_with_its_error(app: Callsheet, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from callsheet.kernel.wire import decode
 Source = Mapping[str, Callable[[], Iterable[Observation]]]
 SECONDS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 ATTEMPT_SECONDS = (0.01, 0.05, 0.25, 1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14400.0)
-FACTS = ("retried", "lease_lost", "stale_claim", "dead_letter", "clock_step")
+BATCH_SIZES = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
 OUTCOMES = ("succeeded", "failed", "dead_letter", "canceled")
 IDLE_METERS = ("_ProxyMeterProvider", "NoOpMeterProvider")  # the first class has no public name
 IDLE = (trace.ProxyTracerProvider, trace.NoOpTracerProvider)
@@ -40,19 +40,29 @@ _attempts = _meter.create_histogram(
     "How long an attempt took, by task and outcome",
     explicit_bucket_boundaries_advisory=ATTEMPT_SECONDS,
 )
-_items = _meter.create_counter("callsheet.verb.items", "{item}", "How many jobs, claims or settlements a verb took")
-_ended = _meter.create_counter("callsheet.jobs.ended", "{job}", "Jobs that have ended, by outcome")
-_facts = _meter.create_counter(
-    "callsheet.facts", "{fact}", "Retries, lease losses, stale claims, dead letters, steps of the clock"
+_batch_sizes = _meter.create_histogram(
+    "callsheet.store.batch_size",
+    "{item}",
+    "How many jobs, claims or settlements a verb took at once",
+    explicit_bucket_boundaries_advisory=BATCH_SIZES,
 )
-
-
+_end_counter = _meter.create_counter("callsheet.jobs.ended", "{job}", "Jobs that have ended, by outcome")
+FACTS = {
+    "retried": _meter.create_counter("callsheet.jobs.retried", "{job}", "Attempts that will be tried again"),
+    "lease_lost": _meter.create_counter("callsheet.leases.lost", "{lease}", "Jobs taken from silent workers"),
+    "stale_claim": _meter.create_counter("callsheet.claims.stale", "{write}", "Writes refused for a lost claim"),
+    "dead_letter": _meter.create_counter("callsheet.jobs.dead", "{job}", "Jobs that became dead letters"),
+    "clock_step": _meter.create_counter("callsheet.clock.steps", "{step}", "Steps of the store's clock"),
+}
+# Their old names, for one release: until 0.2.
+_old_items = _meter.create_counter("callsheet.verb.items", "{item}", "Old name: the sum of callsheet.store.batch_size")
+_old_facts = _meter.create_counter("callsheet.facts", "{fact}", "Old name: the five counters of facts, by fact")
 _refusals = _meter.create_counter("callsheet.quota.refused", "{refusal}", "What tenants' quotas have refused, by quota")
 
 
 @contextlib.contextmanager
 def verb(name: str, items: int = 1) -> Iterator[None]:
-    """Record a span and two metrics for one verb; 3 µs without an SDK, since an unseen span would cost 10 µs more."""
+    """Record a span and the metrics of one verb; 3 µs without an SDK, since an unseen span would cost 10 µs more."""
     attributes = {"verb": name, "error": ""}
     begun_at = time.perf_counter()
     with _span(name, items) if tracing() else contextlib.nullcontext():
@@ -63,7 +73,8 @@ def verb(name: str, items: int = 1) -> Iterator[None]:
             raise
         finally:
             _seconds.record(time.perf_counter() - begun_at, attributes)
-            _items.add(items, attributes)
+            _batch_sizes.record(items, attributes)
+            _old_items.add(items, attributes)
 
 
 def _span(name: str, items: int) -> contextlib.AbstractContextManager[Span]:
@@ -73,7 +84,8 @@ def _span(name: str, items: int) -> contextlib.AbstractContextManager[Span]:
 def fact(name: str, count: int = 1) -> None:
     """Count an event worth an alert: one of FACTS."""
     if count:
-        _facts.add(count, {"fact": name})
+        FACTS[name].add(count)
+        _old_facts.add(count, {"fact": name})
 
 
 def quota_refused(quota: str) -> None:
@@ -84,7 +96,7 @@ def quota_refused(quota: str) -> None:
 def count_ended(outcome: str, count: int = 1) -> None:
     """Count ended jobs, by one of OUTCOMES."""
     if count:
-        _ended.add(count, {"outcome": outcome})
+        _end_counter.add(count, {"outcome": outcome})
 
 
 def measuring() -> bool:
@@ -143,10 +155,11 @@ def observe(source: Source) -> Callable[[], None]:
     The source's functions may be called from any thread. Counters start at 0 now, so that their first increase is
     visible.
     """
-    for name in FACTS:
-        _facts.add(0, {"fact": name})
+    for name, counter in FACTS.items():
+        counter.add(0)
+        _old_facts.add(0, {"fact": name})
     for outcome in OUTCOMES:
-        _ended.add(0, {"outcome": outcome})
+        _end_counter.add(0, {"outcome": outcome})
     _sources.append(source)
     return lambda: _sources.remove(source)
 

@@ -33,7 +33,7 @@ RESERVED = 4096
 WARN_AT = 2**30
 log = logging.getLogger("callsheet.vault")
 _wraps = metrics.get_meter("callsheet").create_counter(
-    "callsheet.vault.vault", "{wrap}", "Data keys that a KEK has wrapped, by its id"
+    "callsheet.vault.wraps", "{wrap}", "Data keys that a KEK has wrapped, by its id"
 )
 
 
