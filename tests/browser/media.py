@@ -15,9 +15,9 @@ from playwright.async_api import Page
 
 from callsheet.app import Callsheet
 from callsheet.app.video import add_video
+from callsheet.asgi import ROUTERS
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import NewEntity, NewSegment, VideoFacts, VideoStatus
-from callsheet.cli.hosting import ROUTERS
 from callsheet.contracts.aura.tasks import add_tasks as add_compose
 from callsheet.contracts.cortana import paths
 from callsheet.objects import Objects

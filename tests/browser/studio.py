@@ -11,7 +11,7 @@ from typing import Any
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page, expect
 
-from callsheet.cli.hosting import ROUTERS
+from callsheet.asgi import ROUTERS
 from callsheet.engine.ids import new_id
 from callsheet.kernel import commands
 from callsheet.kernel.job import Job, NewEvent, NewJob

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.cli.check_store import file_system_of
+from callsheet.cli.doctor.connections import file_system_of
 from callsheet.engine import Engine
 from callsheet.engine.clock import ClockWatch
 from callsheet.store.protocol import Document

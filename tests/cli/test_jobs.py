@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from callsheet.cli.board import follow, shown
 from callsheet.cli.drawing import Console
+from callsheet.cli.progress_view import follow, job_view
 from callsheet.engine import Engine
 from callsheet.kernel import commands
 from callsheet.kernel.job import RESUMED_FROM, Envelope, NewJob, Status
@@ -199,8 +199,8 @@ def test_a_terminal_gets_bars(shop: Shop) -> None:
     screen = Console(file=terminal, width=160)
 
     async def follow_to_the_end(engine: Engine) -> None:
-        with shown(screen) as board:
-            following = asyncio.create_task(follow(engine, job_id, board))
+        with job_view(screen) as view:
+            following = asyncio.create_task(follow(engine, job_id, view))
             while "half way" not in terminal.getvalue():
                 await asyncio.sleep(0.01)
             await engine.settle([commands.succeed(await engine.get(job_id))])

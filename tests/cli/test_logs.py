@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from callsheet.cli import logs
-from callsheet.cli.passwords import check_url, without_password, without_passwords
+from callsheet.cli.errors import check_url, without_password, without_passwords
 from callsheet.kernel.errors import InvalidInput
 
 log = logging.getLogger("callsheet.test")

@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from callsheet.cli.patience import Patience
+from callsheet.cli.open_store import Patience
 from callsheet.engine import Engine
 from callsheet.kernel.errors import StoreRefused, StoreUnavailable
 from callsheet.store.sqlite import connection

@@ -52,7 +52,7 @@ def test_the_numbers_are_those_that_a_server_enforces(shop: Shop) -> None:
 def test_a_limit_that_is_none_is_refused(shop: Shop, words: list[str]) -> None:
     shop.add()
     assert shop.cli(*words).exit_code != 0
-    assert shop.cli("audit").stdout == "no such acts\n"
+    assert shop.cli("audit").stdout == "no such entries\n"
 
 
 @pytest.mark.parametrize("url", ["sqlite", "postgres", "redis"], indirect=True)

@@ -10,8 +10,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from callsheet.cli import outgoing
-from callsheet.cli.failures import WrongInput
+from callsheet import asgi
+from callsheet.cli.errors import WrongInput
 from callsheet.engine import Engine
 from callsheet.http.keys import ApiKeys
 from callsheet.outbox import DeliveryOptions
@@ -96,7 +96,7 @@ def test_a_batch_of_webhooks_is_a_setting_and_has_at_most_25(shop: Shop, monkeyp
         options_seen.append(options)
         raise WrongInput("that is all")
 
-    monkeypatch.setattr(outgoing, "Deliveries", noted)
+    monkeypatch.setattr(asgi, "Deliveries", noted)
     shop.cli("serve", env={"CALLSHEET_WEBHOOK_BATCH": "25", "CALLSHEET_WEBHOOK_CONCURRENCY": "7"})
     assert [(options.batch, options.held, options.concurrency) for options in options_seen] == [(25, 25, 7)]
 

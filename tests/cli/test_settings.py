@@ -8,7 +8,7 @@ import click
 import pytest
 
 from callsheet import settings
-from callsheet.cli import SECTIONS, cli
+from callsheet.cli import ENTRIES, cli
 from callsheet.kernel.durations import seconds
 from callsheet.worker.options import Options
 from tests.cli.conftest import Shop
@@ -82,7 +82,7 @@ def section(name: str) -> str:
     return match[1]
 
 
-@pytest.mark.parametrize(("name", "sentence"), [told for told_of in SECTIONS.values() for told in told_of.items()])
+@pytest.mark.parametrize(("name", "sentence"), [(name, entry.help) for name, entry in ENTRIES.items()])
 def test_the_list_of_commands_says_what_each_says_of_itself(name: str, sentence: str) -> None:
     command = cli.get_command(click.Context(cli), name)
     assert command is not None

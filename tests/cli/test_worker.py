@@ -14,10 +14,9 @@ import psutil
 import pytest
 
 from callsheet.app import Callsheet
-from callsheet.cli import serving
-from callsheet.cli.outgoing import rules_of
+from callsheet.cli import worker_process
 from callsheet.kernel.job import Status
-from callsheet.net.guard import Rules
+from callsheet.net.guard import Rules, address_rules
 from tests.cli.conftest import Shop, Start
 from tests.cli.programs import SHOP, Program, eventually
 from tests.faults.conftest import run_out
@@ -94,10 +93,12 @@ def test_a_worker_reaches_what_its_flags_open_as_a_server_does(shop: Shop, monke
         options_seen.extend((rules, storage))
         return app
 
-    monkeypatch.setattr(serving, "add_builtin", declared)
+    monkeypatch.setattr(worker_process, "add_builtin", declared)
     monkeypatch.setenv("CALLSHEET_WEBHOOK_NETWORKS", "10.1.0.0/16")
     shop.cli("worker", "--burst", "--queues", "none", "--webhook-http", "--webhook-ports", "9443")
-    assert options_seen == [rules_of(["10.1.0.0/16"], ["9443"], http=True)] * 2  # storages have no rules of their own
+    assert (
+        options_seen == [address_rules(["10.1.0.0/16"], ["9443"], http=True)] * 2
+    )  # storages have no rules of their own
 
 
 def test_a_workers_storages_have_settings_of_their_own(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,11 +108,14 @@ def test_a_workers_storages_have_settings_of_their_own(shop: Shop, monkeypatch: 
         options_seen.extend((rules, storage))
         return app
 
-    monkeypatch.setattr(serving, "add_builtin", declared)
+    monkeypatch.setattr(worker_process, "add_builtin", declared)
     monkeypatch.setenv("CALLSHEET_STORAGE_NETWORKS", "10.2.0.0/16")
     monkeypatch.setenv("CALLSHEET_WEBHOOK_NETWORKS", "10.1.0.0/16")
     shop.cli("worker", "--burst", "--queues", "none", "--storage-http", "--storage-ports", "9000")
-    assert options_seen == [rules_of(["10.1.0.0/16"], None, http=False), rules_of(["10.2.0.0/16"], ["9000"], http=True)]
+    assert options_seen == [
+        address_rules(["10.1.0.0/16"], None, http=False),
+        address_rules(["10.2.0.0/16"], ["9000"], http=True),
+    ]
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
-from callsheet.cli.watch import SOON, printable
+from callsheet.cli.remote_jobs import SOON, printable
 from callsheet.client import Client
 from tests.client.conftest import ServerState
 from tests.client.proxy import anywhere, before
@@ -26,8 +26,8 @@ NOBODY = "00000000-0000-7000-8000-000000000000"
 # The server asks for pauses of seconds between connections; the tests cannot wait for hundreds of them.
 HASTY = """
 import sys
-from callsheet.cli import main, watch
-watch.SOON = watch.SOON._replace(first_pause_s=0.001, longest_pause_s=0.005)
+from callsheet.cli import main, remote_jobs
+remote_jobs.SOON = remote_jobs.SOON._replace(first_pause_s=0.001, longest_pause_s=0.005)
 main()
 """
 
@@ -105,7 +105,7 @@ async def test_ask_as_json_prints_the_ended_job(site: ServerState) -> None:
 async def test_an_answer_that_begins_anew_says_so(site: ServerState) -> None:
     result = await run(site, "ask", "again 2")
     assert (result.code, result.out) == (0, "0 1 \n0 1 \n")
-    assert result.said == "callsheet: the attempt broke off; the answer begins anew\n"
+    assert result.said == "callsheet: the attempt was interrupted; the answer starts again\n"
 
 
 async def test_ctrl_c_cancels_the_job_and_says_so(site: ServerState, client: Client) -> None:
@@ -184,7 +184,7 @@ async def test_ctrl_c_stops_watching_and_nothing_else(site: ServerState, client:
 @pytest.mark.parametrize(
     ("words", "variables", "code", "message"),
     [
-        (["ask", " "], {}, 2, "nothing is asked"),
+        (["ask", " "], {}, 2, "the question is empty"),
         (["ask", "hi"], {"CALLSHEET_API_KEY": ""}, 1, "export CALLSHEET_API_KEY="),
         (["ask", "hi"], {"CALLSHEET_API_KEY": "cs live"}, 2, "the API key has characters that no key has"),
         (["ask", "hi"], {"CALLSHEET_URL": "nonsense"}, 2, "must begin with http://"),

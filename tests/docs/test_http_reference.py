@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from callsheet.cli.hosting import ROUTERS
+from callsheet.asgi import ROUTERS
 from callsheet.engine import Engine
 from callsheet.http.problems import STATUSES
 from callsheet.http.server import create_app

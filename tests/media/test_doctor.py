@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.cli.check_machine import check_machine
-from callsheet.cli.findings import Finding, Mark
+from callsheet.cli.doctor.findings import Finding, Mark
+from callsheet.cli.doctor.machine import check_machine
 from callsheet.media import binaries
 from callsheet.media.binaries import Binary, Choice
 from callsheet.media.errors import FfmpegMissing, FfmpegUnfit

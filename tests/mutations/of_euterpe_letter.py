@@ -128,9 +128,9 @@ EUTERPE_LETTER = [
     Guard(
         "kernel",
         "euterpe letter, what is opened for webhooks alone opens no storage beside its own rules",
-        "cli/outgoing.py",
-        "    if not (flags.storage_http or flags.storage_networks or flags.storage_ports):\n",
-        "    if True:\n",
+        "net/guard.py",
+        "        if not (self.storage_http or self.storage_networks or self.storage_ports):\n",
+        "        if True:\n",
         "tests/cli/test_worker.py::test_a_workers_storages_have_settings_of_their_own",
     ),
     Guard(

@@ -112,7 +112,7 @@ PLANE_LETTER = [
     Guard(
         "kernel",
         "what no waiting mends is not waited for",
-        "cli/patience.py",
+        "cli/open_store.py",
         "except StoreRefused:",
         "except ZeroDivisionError:",
         f"{PATIENCE}::test_what_no_waiting_mends_fails_at_once",
@@ -136,7 +136,7 @@ PLANE_LETTER = [
     Guard(
         "kernel",
         "a wait has an end",
-        "cli/patience.py",
+        "cli/open_store.py",
         "if left_s <= 0:",
         "if left_s <= -1:",
         f"{PATIENCE}::test_who_is_not_to_wait_fails_at_once",

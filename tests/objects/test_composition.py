@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from callsheet import Callsheet
-from callsheet.cli.check_objects import check_objects
-from callsheet.cli.findings import Mark
-from callsheet.cli.stores import beside
+from callsheet.cli.doctor.connections import check_objects
+from callsheet.cli.doctor.findings import Mark
 from callsheet.objects import Objects, Signer, UnknownObjects, objects_from_url, open_objects, signer_of
 from callsheet.objects.signing import Claims
 from tests import stores
@@ -79,14 +78,14 @@ async def test_an_app_gives_its_objects_to_its_tasks(tmp_path: Path) -> None:
     ],
 )
 def test_only_a_sqlite_file_has_a_place_beside_it(database_url: str, found: str) -> None:
-    assert beside(database_url) == found
+    assert Callsheet(database_url).default_objects_url() == found
 
 
 def test_the_place_beside_a_file_is_named_after_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert beside("sqlite:///shop.db") == (tmp_path / "shop-objects").as_uri()
-    assert beside(f"sqlite:///{tmp_path}/a b/x.db") == (tmp_path / "a b/x-objects").as_uri()
-    objects_from_url(beside(f"sqlite:///{tmp_path}/a b/x.db"))
+    assert Callsheet("sqlite:///shop.db").default_objects_url() == (tmp_path / "shop-objects").as_uri()
+    assert Callsheet(f"sqlite:///{tmp_path}/a b/x.db").default_objects_url() == (tmp_path / "a b/x-objects").as_uri()
+    objects_from_url(Callsheet(f"sqlite:///{tmp_path}/a b/x.db").default_objects_url())
 
 
 async def test_the_doctor_writes_reads_and_deletes(tmp_path: Path, s3_environ: pytest.MonkeyPatch) -> None:

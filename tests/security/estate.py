@@ -13,10 +13,10 @@ from typing import Any
 import httpx2
 
 from callsheet.app.sealing import VaultSealer
+from callsheet.asgi import ROUTERS
 from callsheet.catalog import open_catalog
 from callsheet.catalog.protocol import Catalog
 from callsheet.catalog.records import Clip, Video, VideoStatus
-from callsheet.cli.hosting import ROUTERS
 from callsheet.contracts.cortana import paths
 from callsheet.engine.ids import new_id
 from callsheet.engine.task_register import TaskRecord, register

@@ -7,7 +7,7 @@ import functools
 from collections.abc import AsyncIterator
 from typing import Any
 
-from callsheet.cli.hosting import ROUTERS
+from callsheet.asgi import ROUTERS
 from callsheet.engine.quotas import DEFAULTS
 from callsheet.http.limits import Limits
 from tests import stores

@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 from starlette.requests import Request
 from starlette.responses import Response
 
-from callsheet.cli.hosting import ROUTERS
+from callsheet.asgi import ROUTERS
 from callsheet.http.body_pace import Meter, Pace
 from callsheet.http.connections import ConnectionCounter, ConnectionLimits
 from callsheet.http.json_bodies import read

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from callsheet.cli.check_store import check_store
 from callsheet.cli.demo.home import Home
+from callsheet.cli.doctor.connections import check_store
 from callsheet.kernel.errors import UnknownStore
 from callsheet.llm.vector_stores import SqliteVectors
 from callsheet.store import store_from_url
@@ -100,7 +100,7 @@ def test_the_demo_s_key_is_its_owner_s_alone(tmp_path: Path) -> None:
         (folder / name).write_text("{}", "utf-8")
         (folder / name).chmod(0o644)
     home = Home(folder)
-    home.keep(key="secret")
+    home.save(key="secret")
     home.keyring()
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert set(modes(folder).values()) == {0o600}

@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from callsheet.cli.hosting import ROUTERS
+from callsheet.asgi import ROUTERS
 from callsheet.http.hosts import Hosts
 from callsheet.http.keys import ApiKeys
 from callsheet.http.limits import FailedSignIns

@@ -14,7 +14,7 @@ from callsheet import Callsheet
 from callsheet.app.rewrapping import keks_in_use, rewrap_system, system_keks
 from callsheet.app.sealing import VaultSealer
 from callsheet.cli import cli
-from callsheet.cli.stores import opened
+from callsheet.cli.open_store import open_engine
 from callsheet.contracts.control_plane.leases import Tokens
 from callsheet.engine.system_secrets import PLACES, Place, SecretSealed, sealed_text, system_secret
 from callsheet.kernel.errors import CallsheetError
@@ -111,7 +111,7 @@ def test_what_the_commands_open_seals_by_the_keyring_of_the_environment(
     url = stores.fresh_url("sqlite")
 
     async def use() -> None:
-        async with opened(url, must_exist=False) as engine:
+        async with open_engine(url, create=True) as engine:
             await (await open_objects(f"file://{tmp_path}/objects", engine.store, sealer=engine.sealer)).close()
         app = Callsheet(url)
         engine = await app.engine()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import httpx2
 import pytest
 
-from callsheet.cli.hosting import ROUTERS
+from callsheet.asgi import ROUTERS
 from callsheet.http import sse
 from callsheet.http.keys import ApiKeys
 from tests import stores

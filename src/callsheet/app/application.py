@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Unpack, overload
 
 from callsheet.catalog import catalog_url, migrate_beside, open_catalog
 from callsheet.engine import Engine
 from callsheet.engine.schedules import Schedule, delete_schedule, put_schedule, schedules
+from callsheet.extras import needed_for
 from callsheet.kernel.errors import InvalidTask, UnknownStore, UnknownTask
 from callsheet.settings import DEFAULT_DATABASE_URL, contract_objects_url
 from callsheet.worker import Worker
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Iterator
 
+    from callsheet.asgi import AsgiServer
     from callsheet.catalog.protocol import Catalog
     from callsheet.engine.system_secrets import Sealer
     from callsheet.kernel.job import Job, NewJob
@@ -231,6 +234,35 @@ class Callsheet:
         from callsheet.worker.remote import RemoteWorker  # noqa: PLC0415 - httpx2, which a local worker does not need
 
         return RemoteWorker(self, remote, **options)
+
+    def asgi(self, **settings: Any) -> AsgiServer:
+        """Return this app's HTTP server as an ASGI application, for `uvicorn --factory shop:app.asgi` and the like.
+
+        Each setting of `callsheet serve` may be given by its name, as in `app.asgi(rate_limit=100)`; else its variable
+        counts. The app's URLs say where the store, the files and the catalogue are. Raises MissingExtra, InvalidInput.
+        """
+        from callsheet import __version__  # noqa: PLC0415 - the package imports this module
+
+        with needed_for("Callsheet.asgi"):
+            from callsheet.asgi import AsgiServer, ServerSettings  # noqa: PLC0415 - FastAPI, which is an extra
+        from .sealing import sealer_from  # noqa: PLC0415 - the vault, which few apps need
+
+        server = ServerSettings.read(settings, os.environ)
+        self.objects_url = self.objects_url or self.default_objects_url()
+        return AsgiServer(self, server, sealer_from(os.environ), __version__)
+
+    def default_objects_url(self) -> str:
+        """Return where programs keep files if no URL says it: a folder beside the SQLite file; '' for other stores."""
+        from callsheet.store import store_from_url  # noqa: PLC0415 - a driver that many apps do not need
+        from callsheet.store.sqlite import SqliteStore  # noqa: PLC0415
+
+        store = store_from_url(self.database_url)
+        if not isinstance(store, SqliteStore):
+            return ""
+        if store.target.in_memory:
+            return "memory:"
+        path = Path(store.target.path).absolute()
+        return path.with_name(f"{path.stem}-objects").as_uri()
 
     def sync(self, awaitable: Awaitable[T], timeout: float | None = None) -> T:
         """Run an awaitable from sync code, on a shared background loop: `job = app.sync(resize.enqueue(url=…))`."""

@@ -1,4 +1,4 @@
-"""Find the app that `module:app` names. What goes wrong there is the user's code: it is told in one line."""
+"""Imports the app that `module:app` names. An error in the user's code is reported in one line."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from typing import NamedTuple
 import callsheet
 from callsheet.app import Callsheet
 
-from .failures import WrongInput
-from .passwords import check_url
+from .errors import WrongInput, check_url
 
 OURS = f"{Path(callsheet.__file__).parent}{os.sep}"
 
 
 class Places(NamedTuple):
-    """Where things are, as flags say; None leaves it to the app."""
+    """URLs from flags; None leaves the app's own."""
 
     database_url: str | None = None
     redis_url: str | None = None
@@ -29,7 +28,7 @@ class Places(NamedTuple):
     catalog_url: str | None = None
 
     def apply_to(self, app: Callsheet) -> Callsheet:
-        """Replace an app's own."""
+        """Replace the URLs of an app, and return the app."""
         for name, url in self._asdict().items():
             if url is not None:
                 setattr(app, name, url)
@@ -43,15 +42,15 @@ def load_app(target: str, places: Places = Places(), *, debug: bool = False) -> 
         sys.path.insert(0, here)
     module_name, colon, name = target.partition(":")
     if module_name.endswith(".py") or os.sep in module_name:
-        wanted = module_name.removesuffix(".py").strip("./").replace(os.sep, ".")
-        raise WrongInput(f"{target!r} is a file; write the module: {wanted}{colon}{name}")
-    module = _imported(module_name, debug=debug)
-    app = places.apply_to(_named(module, name) if name else _only_one(module))
+        module_path = module_name.removesuffix(".py").strip("./").replace(os.sep, ".")
+        raise WrongInput(f"{target!r} is a file; write the module: {module_path}{colon}{name}")
+    module = _import(module_name, debug=debug)
+    app = places.apply_to(_app_named(module, name) if name else _only_one(module))
     check_url(app.database_url)
     return app
 
 
-def _imported(name: str, *, debug: bool) -> ModuleType:
+def _import(name: str, *, debug: bool) -> ModuleType:
     try:
         return importlib.import_module(name)
     except (Exception, SystemExit) as error:  # noqa: BLE001 - the user's code may raise anything
@@ -59,16 +58,16 @@ def _imported(name: str, *, debug: bool) -> ModuleType:
             traceback.print_exc()
         if isinstance(error, ModuleNotFoundError) and error.name and f"{name}.".startswith(f"{error.name}."):
             raise WrongInput(f"no module {error.name!r} in {Path.cwd()} or on the Python path") from None
-        raise WrongInput(f"cannot import {name}: {_told(error)}") from None
+        raise WrongInput(f"cannot import {name}: {_summary(error)}") from None
 
 
-def _told(error: BaseException) -> str:
-    said = error.msg if isinstance(error, SyntaxError) else str(error)
-    return f"{type(error).__name__}: {said} ({_place(error)})"
+def _summary(error: BaseException) -> str:
+    message = error.msg if isinstance(error, SyntaxError) else str(error)
+    return f"{type(error).__name__}: {message} ({_location(error)})"
 
 
-def _place(error: BaseException) -> str:
-    """File and line where it was raised: the deepest that is neither ours nor Python's import machinery."""
+def _location(error: BaseException) -> str:
+    """Return the file and line in the user's code: the deepest frame outside of ours and of the import machinery."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{_short(error.filename)}:{error.lineno}"
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not _is_machinery(f.filename)]
@@ -80,20 +79,20 @@ def _is_machinery(filename: str) -> bool:
 
 
 def _short(filename: str) -> str:
-    """A path below the current folder without it."""
+    """Return a path relative to the current folder, if it is below it."""
     return filename.removeprefix(f"{Path.cwd()}{os.sep}")
 
 
-def _named(module: ModuleType, name: str) -> Callsheet:
+def _app_named(module: ModuleType, name: str) -> Callsheet:
     try:
-        found = reduce(getattr, name.split("."), module)
+        app = reduce(getattr, name.split("."), module)
     except AttributeError:
-        apps = ", ".join(f"{module.__name__}:{known}" for known in _apps(module)) or "none"
+        apps = ", ".join(f"{module.__name__}:{each}" for each in _apps(module)) or "none"
         raise WrongInput(f"{module.__name__} has no {name!r}; its apps: {apps}") from None
-    if not isinstance(found, Callsheet):
-        kind = type(found).__name__
+    if not isinstance(app, Callsheet):
+        kind = type(app).__name__
         raise WrongInput(f"{module.__name__}:{name} is no Callsheet, it is a {kind}; write app = Callsheet()")
-    return found
+    return app
 
 
 def _only_one(module: ModuleType) -> Callsheet:

@@ -1,4 +1,4 @@
-"""`callsheet dead-letters`: look at jobs whose attempts are spent, bring them back, or delete them."""
+"""`callsheet dead-letters`: show jobs that failed in all their attempts, replay them, or delete them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,17 @@ from callsheet.engine.dead_letters import Done, Wanted
 from callsheet.engine.operations import ACT_OF
 from callsheet.kernel.job import Claim, Job
 from callsheet.kernel.workers import name_of
-from callsheet.settings import DEAD_LIST, DEAD_PURGE, DEAD_REPLAY, JOBS_SHOW
 
-from . import bars
-from .acts import note
-from .failures import Told
+from .command_settings import DEAD_LIST, DEAD_PURGE, DEAD_REPLAY, STORE_JSON
+from .errors import CommandFailed
+from .open_store import find_job_ids, record_audit, with_engine
 from .options import settings
-from .records import as_json, print_json, reason
-from .stores import job_ids, opened, run
-from .tables import console, show_dead, show_job
+from .output import as_json, console, print_json, reason, show_dead, show_job
+from .progress_view import Progress, bar, count, remaining, text
 
 PAGE = 500
 BATCH = 100
-Act = Callable[[Engine, Sequence[Claim]], Awaitable[Done]]
+Change = Callable[[Engine, Sequence[Claim]], Awaitable[Done]]
 EPILOG = """\b
 Examples:
   callsheet dead-letters list --error-code oom
@@ -35,11 +33,11 @@ Examples:
   callsheet dead-letters replay --task resize --rate 20 --yes
   callsheet dead-letters purge --ended-to 2026-01-01T00:00:00Z
 
-An id may be shortened to its beginning, of at least 8 characters, where that is unique."""
+An id may be shortened to its first 8 characters or more, if these are unique."""
 
 
 class Filter(TypedDict, total=False):
-    """Which dead letters, and what is done with them how."""
+    """The filters and options of the commands."""
 
     ended_as: str
     queue: str | None
@@ -58,49 +56,40 @@ class Filter(TypedDict, total=False):
 
 @click.group("dead-letters", epilog=EPILOG)
 def command() -> None:
-    """List, show, replay and purge jobs whose attempts are spent."""
+    """List, show, replay and purge jobs that failed in all their attempts."""
 
 
 @command.command("list", epilog="\b\nExample:\n  callsheet dead-letters list --task resize --error-code oom")
 @settings(DEAD_LIST)
-def list_(database_url: str, **given: Unpack[Filter]) -> None:
-    """Show the newest as a table with their reasons, or all their fields as JSON."""
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            jobs, more = await _first(engine, _wanted(given), given["limit"] or PAGE)
-            if given["json"]:
-                print_json([_as_json(job) for job in jobs])
-            elif jobs:
-                show_dead(jobs, await engine.store.now())
-                if more:
-                    click.echo(f"there are more than {len(jobs)}; ask for them with --limit", err=True)
-            else:
-                click.echo("no dead letters")
-
-    run(work())
+@with_engine()
+async def list_(engine: Engine, **given: Unpack[Filter]) -> None:
+    """Show the newest dead letters as a table with their reasons, or all their fields as JSON."""
+    jobs, more = await _first(engine, _selection(given), given["limit"] or PAGE)
+    if given["json"]:
+        print_json([_as_json(job) for job in jobs])
+    elif jobs:
+        show_dead(jobs, await engine.store.now())
+        if more:
+            click.echo(f"there are more than {len(jobs)}; ask for them with --limit", err=True)
+    else:
+        click.echo("no dead letters")
 
 
 @command.command("show", epilog="\b\nExample:\n  callsheet dead-letters show 0198c1f2-7b3e --json")
 @click.argument("job_id", metavar="ID")
-@settings(JOBS_SHOW)
-def show(job_id: str, database_url: str, *, json: bool) -> None:
-    """Show all of one: its error, what to do about it, and every attempt."""
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            job = await _one(engine, job_id)
-            found = await engine.store.attempts(job.job_id)
-            attempts = [a._replace(worker_id=name_of(a.worker_id)) for a in found]
-            if json:
-                print_json({**_as_json(job), "attempts": [as_json(attempt) for attempt in attempts]})
-                return
-            events = await engine.store.events({job.job_id: max(0, job.event_seq - PAGE)}, PAGE)
-            show_job(job._replace(worker_id=name_of(job.worker_id or "")), attempts, events)
-            told = dead_letters.diagnose(job)
-            console().print(f"\n[bold]{told.error_class}[/]: {told.advice}", soft_wrap=True)
-
-    run(work())
+@settings(STORE_JSON)
+@with_engine()
+async def show(engine: Engine, job_id: str, *, json: bool) -> None:
+    """Show one dead letter: its error, advice, and every attempt."""
+    job = await _dead_letter(engine, job_id)
+    attempts = [a._replace(worker_id=name_of(a.worker_id)) for a in await engine.store.attempts(job.job_id)]
+    if json:
+        print_json({**_as_json(job), "attempts": [as_json(attempt) for attempt in attempts]})
+        return
+    events = await engine.store.events({job.job_id: max(0, job.event_seq - PAGE)}, PAGE)
+    show_job(job._replace(worker_id=name_of(job.worker_id or "")), attempts, events)
+    diagnosis = dead_letters.diagnose(job)
+    console().print(f"\n[bold]{diagnosis.error_class}[/]: {diagnosis.advice}", soft_wrap=True)
 
 
 @command.command(
@@ -110,13 +99,14 @@ def show(job_id: str, database_url: str, *, json: bool) -> None:
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @settings(DEAD_REPLAY)
-def replay(ids: tuple[str, ...], database_url: str, **given: Unpack[Filter]) -> None:
-    """Bring jobs back with fresh attempts: those named, else all that the filters leave; then it asks before.
+@with_engine()
+async def replay(engine: Engine, ids: tuple[str, ...], **given: Unpack[Filter]) -> None:
+    """Put jobs back into their queues with fresh attempts: the named jobs, else all jobs that match the filters.
 
-    Where a contract has no way back, a copy runs: one for each, however often it is asked for.
-    Ends with 1 when one could not be brought back.
+    Without an ID it asks for confirmation. If a job's contract does not allow that, a copy of it runs, one copy even
+    if repeated. The exit code is 1 if a job could not be replayed.
     """
-    _do(database_url, ids, given, "replay", dead_letters.replay)
+    await _change(engine, ids, given, "replay", dead_letters.replay)
 
 
 @command.command(
@@ -126,59 +116,52 @@ def replay(ids: tuple[str, ...], database_url: str, **given: Unpack[Filter]) -> 
 )
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @settings(DEAD_PURGE)
-def purge(ids: tuple[str, ...], database_url: str, **given: Unpack[Filter]) -> None:
-    """Delete jobs with their events and attempts: those named, else all that the filters leave. It asks before."""
-    _do(database_url, ids, given, "purge", dead_letters.purge)
+@with_engine()
+async def purge(engine: Engine, ids: tuple[str, ...], **given: Unpack[Filter]) -> None:
+    """Delete jobs with their events and attempts: the named jobs, else all that match the filters. Asks first."""
+    await _change(engine, ids, given, "purge", dead_letters.purge)
 
 
-def _do(database_url: str, ids: tuple[str, ...], given: Filter, action: str, act: Act) -> None:
-    """Choose, ask, and do it in batches under a bar."""
-    claims = run(_chosen(database_url, ids, given))
+async def _change(engine: Engine, ids: tuple[str, ...], given: Filter, action: str, change: Change) -> None:
+    """Choose the jobs, ask for confirmation, and change the jobs in batches below a progress bar."""
+    if ids:
+        claims = [(await _dead_letter(engine, job_id)).claim for job_id in dict.fromkeys(ids)]
+    else:
+        claims = [job.claim for job in (await _first(engine, _selection(given), given["limit"]))[0]]
     if claims and not given["yes"] and (action == "purge" or not ids):
         click.confirm(f"{action} {len(claims)} jobs?", abort=True, err=True)
-    found = run(_worked_off(database_url, claims, action, act, given.get("rate")))
+    result = await _change_all(engine, claims, action, change, given.get("rate"))
+    if claims:
+        target = claims[0].job_id if len(claims) == 1 else "many"
+        await record_audit(engine.store, ACT_OF[action], target=target, jobs=result.done)
     if given["json"]:
-        print_json(found._asdict())
+        print_json(result._asdict())
     else:
-        click.echo(f"{action}: {found.done} done, {found.refused} refused{f': {found.why}' if found.why else ''}")
-    if found.refused:
+        click.echo(f"{action}: {result.done} done, {result.refused} refused{f': {result.why}' if result.why else ''}")
+    if result.refused:
         raise SystemExit(1)
 
 
-async def _chosen(database_url: str, ids: tuple[str, ...], given: Filter) -> list[Claim]:
-    async with opened(database_url) as engine:
-        if ids:
-            return [(await _one(engine, job_id)).claim for job_id in dict.fromkeys(ids)]
-        jobs, _ = await _first(engine, _wanted(given), given["limit"])
-        return [job.claim for job in jobs]
-
-
-async def _worked_off(database_url: str, claims: Sequence[Claim], action: str, act: Act, rate: int | None) -> Done:
+async def _change_all(engine: Engine, claims: Sequence[Claim], action: str, change: Change, rate: int | None) -> Done:
     total, size = Done(), BATCH if rate is None else max(1, min(BATCH, rate // 2))
-    columns = (bars.text(action), bars.bar(), bars.count, bars.remaining)
-    out = console(stderr=True)
-    async with opened(database_url) as engine:
-        with bars.Progress(*columns, console=out) as bar:
-            task = bar.add_task(action, total=len(claims))
-            for at in range(0, len(claims), size):
-                batch = claims[at : at + size]
-                found = await act(engine, batch)
-                total = Done(total.done + found.done, total.refused + found.refused, found.why or total.why)
-                bar.advance(task, len(batch))
-                if rate is not None and at + size < len(claims):
-                    await asyncio.sleep(len(batch) / rate)
-        if claims:
-            one = claims[0].job_id if len(claims) == 1 else "many"
-            await note(engine.store, ACT_OF[action], target=one, jobs=total.done)
+    with Progress(text(action), bar(), count, remaining, console=console(stderr=True)) as progress:
+        row = progress.add(action, total=len(claims))
+        for start in range(0, len(claims), size):
+            batch = claims[start : start + size]
+            result = await change(engine, batch)
+            total = Done(total.done + result.done, total.refused + result.refused, result.why or total.why)
+            row.completed += len(batch)
+            if rate is not None and start + size < len(claims):
+                await asyncio.sleep(len(batch) / rate)
     return total
 
 
-async def _first(engine: Engine, wanted: Wanted, limit: int | None) -> tuple[list[Job], bool]:
-    """Those that fit, newest first, at most `limit`; and whether there are more."""
+async def _first(engine: Engine, selection: Wanted, limit: int | None) -> tuple[list[Job], bool]:
+    """Return the newest matching jobs, at most `limit`, and whether there are more."""
     jobs: list[Job] = []
     cursor: str | None = None
     while limit is None or len(jobs) <= limit:
-        page = await dead_letters.find(engine, wanted, PAGE, cursor)
+        page = await dead_letters.find(engine, selection, PAGE, cursor)
         jobs += page.jobs
         cursor = page.cursor
         if cursor is None:
@@ -186,15 +169,15 @@ async def _first(engine: Engine, wanted: Wanted, limit: int | None) -> tuple[lis
     return jobs[:limit], limit is not None and len(jobs) > limit
 
 
-async def _one(engine: Engine, job_id: str) -> Job:
-    (whole_id,) = await job_ids(engine, [job_id])
+async def _dead_letter(engine: Engine, job_id: str) -> Job:
+    (whole_id,) = await find_job_ids(engine, [job_id])
     job = await engine.get(whole_id)
     if job.status not in dead_letters.ENDED_BADLY:
-        raise Told(f"job {job.job_id} is {job.status.value}, and no dead letter")
+        raise CommandFailed(f"job {job.job_id} is {job.status.value}, and no dead letter")
     return job
 
 
-def _wanted(given: Filter) -> Wanted:
+def _selection(given: Filter) -> Wanted:
     times = {name: given.get(name) for name in ("created_from", "created_to", "ended_from", "ended_to")}
     return Wanted(
         None,
@@ -208,6 +191,5 @@ def _wanted(given: Filter) -> Wanted:
 
 
 def _as_json(job: Job) -> dict[str, object]:
-    told = dead_letters.diagnose(job)
-    shown = as_json(job._replace(worker_id=name_of(job.worker_id or "")))
-    return {**shown, "reason": reason(job.error), **told._asdict()}
+    fields = as_json(job._replace(worker_id=name_of(job.worker_id or "")))
+    return {**fields, "reason": reason(job.error), **dead_letters.diagnose(job)._asdict()}

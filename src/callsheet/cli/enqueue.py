@@ -1,4 +1,4 @@
-"""`callsheet enqueue`: make a job of a task and its arguments, and perhaps wait for its result."""
+"""`callsheet enqueue`: creates a job from a task and its arguments, and may wait for its result."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ from callsheet.kernel.durations import Duration, seconds
 from callsheet.kernel.errors import ResultTimeout
 from callsheet.kernel.job import NewJob, Status
 from callsheet.kernel.wire import encode
-from callsheet.settings import ENQUEUE
 from callsheet.worker.definition import Definition
 
 from . import logs
 from .apps import Places, load_app
-from .board import ending, follow, shown
-from .failures import Told, WrongInput
+from .command_settings import ENQUEUE
+from .errors import CommandFailed, WrongInput, check_url
+from .open_store import find_job_ids, run
 from .options import settings
-from .passwords import check_url
-from .stores import job_ids, run
-from .tables import console
+from .output import console
+from .progress_view import ending, follow, job_view
 
 
 @click.command(
@@ -41,18 +40,18 @@ Examples:
   cat order.json | callsheet enqueue shop:app order -
   callsheet enqueue resize '{"url": "…"}' --database-url postgresql://app@db/app
 
-PAYLOAD is JSON text, @FILE, or - for standard input. Prints the job's id; with --wait the id goes to standard error and
-the result to standard output, and a job that does not succeed ends the command with 1.""",
+PAYLOAD is JSON text, @FILE, or - for standard input. The command prints the job's id; with --wait it prints the id to
+standard error and the result to standard output, and the exit code is 1 unless the job succeeds.""",
 )
 @click.argument("target", metavar="[MODULE:APP] TASK [PAYLOAD]")
 @click.argument("rest", metavar="", nargs=-1)
 @settings(ENQUEUE)
 @click.pass_context
 def command(ctx: click.Context, /, target: str, rest: tuple[str, ...], **given: Any) -> None:
-    """Create a job. It is kept before its id is printed.
+    """Create a job. The job is in the store before its id is printed.
 
-    With MODULE:APP the task must be known there and its arguments are checked against the function's signature.
-    Without it (a first argument without a colon) the job is made by the task's name alone, unchecked.
+    With MODULE:APP the app must have the task, and the arguments are checked against the function's signature.
+    Without it (if the first argument has no colon) the job gets the task's name and the arguments unchecked.
     """
     logs.set_up("human", given["log_level"])
     url: str | None = given["database_url"]
@@ -65,7 +64,7 @@ def command(ctx: click.Context, /, target: str, rest: tuple[str, ...], **given: 
         app = Callsheet(url)
         check_url(app.database_url)
         task, payload = _task_and_payload((target, *rest))
-        definition = Definition(task, _unknown, contract=TASKS.get(task, ""))
+        definition = Definition(task, _placeholder, contract=TASKS.get(task, ""))
     values = _values(payload, given["arg"])
     text = encode(values)
     if ":" in target:
@@ -73,8 +72,8 @@ def command(ctx: click.Context, /, target: str, rest: tuple[str, ...], **given: 
     run(_enqueue(app, definition, text, given))
 
 
-def _unknown() -> None:
-    """Stands for a function that is not at hand."""
+def _placeholder() -> None:
+    """Stand for the function of a task that cannot be imported here."""
 
 
 def _task_and_payload(words: tuple[str, ...]) -> tuple[str, str]:
@@ -86,7 +85,7 @@ def _task_and_payload(words: tuple[str, ...]) -> tuple[str, str]:
 
 
 def _values(payload: str, arguments: tuple[str, ...]) -> Any:
-    """The payload with each `--arg` put in."""
+    """Return the payload with the arguments of `--arg` added."""
     values = _read(payload) if payload else {}
     for argument in arguments:
         name, equals, text = argument.partition("=")
@@ -120,7 +119,7 @@ async def _enqueue(app: Callsheet, definition: Definition, payload: str, given: 
         (handle,) = await app.enqueue([new])
         click.echo(handle.job_id, err=given["wait"])
         if not handle.created:
-            click.echo("callsheet: an earlier job has this key; nothing new was made", err=True)
+            click.echo("callsheet: an earlier job has this key; no job was created", err=True)
         if given["wait"]:
             await _wait(app, handle.job_id, given["timeout"])
 
@@ -128,19 +127,19 @@ async def _enqueue(app: Callsheet, definition: Definition, payload: str, given: 
 async def _new_job(app: Callsheet, definition: Definition, payload: str, given: dict[str, Any]) -> NewJob:
     options = {name: value for name, value in given.items() if name in JOB_OPTIONS and value not in (None, ())}
     if "depends_on" in options:
-        options["depends_on"] = await job_ids(await app.engine(), options["depends_on"])
+        options["depends_on"] = await find_job_ids(await app.engine(), options["depends_on"])
     return job_of(definition, payload, cast("JobOptions", options))
 
 
 async def _wait(app: Callsheet, job_id: str, patience: Duration | None) -> None:
-    """Show progress on stderr until the end; print the result as it is stored."""
+    """Show progress on stderr until the job ends; print the stored result."""
     engine = await app.engine()
     try:
         async with asyncio.timeout(None if patience is None else seconds(patience)):
-            with shown(console(stderr=True)) as board:
-                job = await follow(engine, job_id, board)
+            with job_view(console(stderr=True)) as view:
+                job = await follow(engine, job_id, view)
     except TimeoutError:
         raise ResultTimeout(f"job {job_id} has not ended within {patience}; it goes on") from None
     if job.status is not Status.SUCCEEDED:
-        raise Told(f"job {job_id} {ending(job)}")
+        raise CommandFailed(f"job {job_id} {ending(job)}")
     click.echo(job.result or "null")

@@ -1,10 +1,10 @@
-"""`callsheet jobs`: look at jobs, watch them, and change their fate by hand."""
+"""`callsheet jobs`: show, watch, cancel and retry jobs; pause queues."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TypedDict, Unpack
 
 import click
@@ -12,31 +12,29 @@ import click
 from callsheet.engine import Engine, dead_letters
 from callsheet.kernel.errors import CallsheetError
 from callsheet.kernel.job import Event, Job, Status
-from callsheet.settings import JOBS_CANCEL, JOBS_DEAD, JOBS_LIST, JOBS_SHOW, STORE_ONLY
 from callsheet.store.protocol import JobQuery
 
-from .acts import note
-from .board import follow_each, follow_running, shown
-from .failures import told
+from .command_settings import JOBS_CANCEL, JOBS_DEAD, JOBS_LIST, STORE_JSON, STORE_ONLY
+from .errors import as_command_error
+from .open_store import find_job_ids, record_audit, with_engine
 from .options import settings
-from .records import as_json, print_json, reason
-from .stores import job_ids, opened, run
-from .tables import console, show_dead, show_job, show_jobs
+from .output import as_json, console, print_json, reason, show_dead, show_job, show_jobs
+from .progress_view import follow_each, follow_running, job_view
 
 PAGE = 500
 EPILOG = """\b
 Examples:
   callsheet jobs list --status running --status queued
   callsheet jobs show 0198c1f2-7b3e
-  callsheet jobs watch                  # all that runs, until Ctrl-C
+  callsheet jobs watch                  # all running jobs, until Ctrl-C
   callsheet jobs dead --retry-all
   callsheet jobs pause media
 
-An id may be shortened to its beginning, of at least 8 characters, where that is unique."""
+An id may be shortened to its first 8 characters or more, if these are unique."""
 
 
 class Filter(TypedDict, total=False):
-    """Which jobs, and how they are shown."""
+    """The filters and options of the commands."""
 
     status: tuple[str, ...]
     queue: str | None
@@ -54,130 +52,121 @@ def command() -> None:
 
 @command.command("list", epilog="\b\nExample:\n  callsheet jobs list --queue media --status failed --json")
 @settings(JOBS_LIST)
-def list_(database_url: str, **given: Unpack[Filter]) -> None:
+@with_engine()
+async def list_(engine: Engine, **given: Unpack[Filter]) -> None:
     """Show the newest jobs as a table, or all their fields as JSON."""
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            page = await engine.find(_query(given, tuple(Status(status) for status in given["status"])))
-            if given["json"]:
-                print_json([as_json(job) for job in page.jobs])
-            elif page.jobs:
-                show_jobs(page.jobs, await engine.store.now())
-                _tell_of_more(page.cursor, given["limit"])
-            else:
-                click.echo("no such jobs" if _is_filtered(given) else "no jobs yet")
-
-    run(work())
+    page = await engine.find(_query(given, tuple(Status(status) for status in given["status"])))
+    if given["json"]:
+        print_json([as_json(job) for job in page.jobs])
+    elif page.jobs:
+        show_jobs(page.jobs, await engine.store.now())
+        _mention_more(page.cursor, given["limit"])
+    else:
+        click.echo("no such jobs" if _is_filtered(given) else "no jobs yet")
 
 
 @command.command("show", epilog="\b\nExample:\n  callsheet jobs show 0198c1f2-7b3e --json")
 @click.argument("job_id", metavar="ID")
-@settings(JOBS_SHOW)
-def show(job_id: str, database_url: str, *, json: bool) -> None:
-    """Show all of one job: fields, attempts, events, and its error with the traceback."""
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            (whole_id,) = await job_ids(engine, [job_id])
-            job = await engine.get(whole_id)
-            attempts, events = await engine.store.attempts(whole_id), await _events(engine, job)
-            if not json:
-                show_job(job, attempts, events)
-                return
-            parts = {"attempts": [as_json(a) for a in attempts], "events": [as_json(e) for e in events]}
-            print_json({**as_json(job), **parts})
-
-    run(work())
+@settings(STORE_JSON)
+@with_engine()
+async def show(engine: Engine, job_id: str, *, json: bool) -> None:
+    """Show one job: its fields, attempts, events, and its error with the traceback."""
+    (whole_id,) = await find_job_ids(engine, [job_id])
+    job = await engine.get(whole_id)
+    attempts, events = await engine.store.attempts(whole_id), await _events(engine, job)
+    if not json:
+        show_job(job, attempts, events)
+        return
+    parts = {"attempts": [as_json(a) for a in attempts], "events": [as_json(e) for e in events]}
+    print_json({**as_json(job), **parts})
 
 
 @command.command("watch", epilog="\b\nExamples:\n  callsheet jobs watch 0198c1f2-7b3e\n  callsheet jobs watch")
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @settings(STORE_ONLY)
-def watch(ids: tuple[str, ...], database_url: str) -> None:
-    """Show progress as it is made, until the jobs end; without an ID all that runs, until Ctrl-C.
+@with_engine()
+async def watch(engine: Engine, ids: tuple[str, ...]) -> None:
+    """Show the progress of jobs until they end; without an ID, of all running jobs until Ctrl-C.
 
-    Ends with 1 when one of the jobs did not succeed.
+    The exit code is 1 if a job did not succeed.
     """
-
-    async def work() -> list[Job]:
-        async with opened(database_url) as engine:
-            wanted = list(dict.fromkeys(await job_ids(engine, ids)))
-            for job_id in wanted:
-                await engine.get(job_id)
-            with shown(console(), keep=bool(ids)) as board:
-                if ids:
-                    return await follow_each(engine, wanted, board)
-                with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C is how this ends
-                    await follow_running(engine, board)
-                return []
-
-    if any(job.status is not Status.SUCCEEDED for job in run(work())):
+    job_ids = list(dict.fromkeys(await find_job_ids(engine, ids)))
+    for job_id in job_ids:
+        await engine.get(job_id)
+    with job_view(console(), keep=bool(ids)) as view:
+        if not ids:
+            with contextlib.suppress(asyncio.CancelledError):  # Ctrl-C is the normal end
+                await follow_running(engine, view)
+            return
+        ended_jobs = await follow_each(engine, job_ids, view)
+    if any(job.status is not Status.SUCCEEDED for job in ended_jobs):
         raise SystemExit(1)
 
 
 @command.command("cancel", epilog='\b\nExample:\n  callsheet jobs cancel 0198c1f2-7b3e --reason "wrong file"')
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @settings(JOBS_CANCEL)
-def cancel(ids: tuple[str, ...], reason: str | None, database_url: str) -> None:
-    """End jobs: at once those that wait, soon those that run."""
+@with_engine()
+async def cancel(engine: Engine, ids: tuple[str, ...], reason: str | None) -> None:
+    """Cancel jobs: queued jobs end at once, running jobs soon."""
 
-    async def one(engine: Engine, job_id: str) -> str:
+    async def cancel_one(engine: Engine, job_id: str) -> str:
         job = await engine.cancel(job_id, reason or "")
         return "canceled" if job.status.terminal else "is asked to stop"
 
-    run(_each(database_url, ids, one))
+    await _for_each(engine, ids, cancel_one)
 
 
 @command.command("retry", epilog="\b\nExample:\n  callsheet jobs retry 0198c1f2-7b3e")
 @click.argument("ids", metavar="ID...", nargs=-1, required=True)
 @settings(STORE_ONLY)
-def retry(ids: tuple[str, ...], database_url: str) -> None:
-    """Bring back jobs that failed, were canceled, or became dead letters.
+@with_engine()
+async def retry(engine: Engine, ids: tuple[str, ...]) -> None:
+    """Put jobs that failed, were canceled or became dead letters back into their queues.
 
-    Where a contract has no way back, a copy that names the old job runs: one, however often it is asked for.
+    If the job's contract does not allow that, a copy runs that names the old job: one copy, even if repeated.
     """
-    run(_each(database_url, ids, _requeue))
+    await _for_each(engine, ids, _requeue)
 
 
 @command.command("dead", epilog="\b\nExamples:\n  callsheet jobs dead\n  callsheet jobs dead --task resize --retry-all")
 @settings(JOBS_DEAD)
-def dead(database_url: str, **given: Unpack[Filter]) -> None:
-    """Show the dead letters with their reasons: jobs whose attempts are spent.
+@with_engine()
+async def dead(engine: Engine, **given: Unpack[Filter]) -> None:
+    """Show the dead letters, which are jobs that failed in all their attempts, with the reasons.
 
-    --retry-all brings all of them back, also those beyond --limit; it asks before it does.
+    --retry-all puts all of them back into their queues, also those beyond --limit; it asks for confirmation.
     """
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            page = await engine.find(_query(given, (Status.DEAD_LETTER,)))
-            if given["json"]:
-                print_json([{**as_json(job), "reason": reason(job.error)} for job in page.jobs])
-            elif page.jobs:
-                show_dead(page.jobs, await engine.store.now())
-                _tell_of_more(page.cursor, given["limit"])
-            else:
-                click.echo("no dead letters")
-
-    run(work())
+    page = await engine.find(_query(given, (Status.DEAD_LETTER,)))
+    if given["json"]:
+        print_json([{**as_json(job), "reason": reason(job.error)} for job in page.jobs])
+    elif page.jobs:
+        show_dead(page.jobs, await engine.store.now())
+        _mention_more(page.cursor, given["limit"])
+    else:
+        click.echo("no dead letters")
     if given["retry_all"]:
-        _retry_all(database_url, given)
+        job_ids = await _dead_ids(engine, given)
+        if job_ids and (given["yes"] or click.confirm(f"retry {len(job_ids)} jobs?", abort=True, err=True)):
+            await _for_each(engine, job_ids, _requeue)
 
 
 @command.command("pause", epilog="\b\nExample:\n  callsheet jobs pause media")
 @click.argument("queue")
 @settings(STORE_ONLY)
-def pause(queue: str, database_url: str) -> None:
-    """Hand out no more jobs of a queue; those that run go on."""
-    run(_pause(database_url, queue, paused=True))
+@with_engine()
+async def pause(engine: Engine, queue: str) -> None:
+    """Start no more jobs of a queue; running jobs go on."""
+    await _pause(engine, queue, paused=True)
 
 
 @command.command("resume", epilog="\b\nExample:\n  callsheet jobs resume media")
 @click.argument("queue")
 @settings(STORE_ONLY)
-def resume(queue: str, database_url: str) -> None:
-    """Hand out the jobs of a paused queue again."""
-    run(_pause(database_url, queue, paused=False))
+@with_engine()
+async def resume(engine: Engine, queue: str) -> None:
+    """Start the jobs of a paused queue again."""
+    await _pause(engine, queue, paused=False)
 
 
 def _query(given: Filter, statuses: tuple[Status, ...]) -> JobQuery:
@@ -188,61 +177,52 @@ def _is_filtered(given: Filter) -> bool:
     return bool(given["status"] or given["queue"] or given["task"])
 
 
-def _tell_of_more(cursor: str | None, limit: int) -> None:
+def _mention_more(cursor: str | None, limit: int) -> None:
     if cursor is not None:
         click.echo(f"there are more than {limit}; ask for them with --limit", err=True)
 
 
 async def _events(engine: Engine, job: Job) -> list[Event]:
-    found: list[Event] = []
-    while page := await engine.store.events({job.job_id: len(found)}, PAGE):
-        found += page
+    events: list[Event] = []
+    while page := await engine.store.events({job.job_id: len(events)}, PAGE):
+        events += page
         if len(page) < PAGE:
             break
-    return found
+    return events
 
 
-async def _each(database_url: str, asked: tuple[str, ...], act: Callable[[Engine, str], Awaitable[str]]) -> None:
-    """Do something to each job; one that refuses does not keep the others from it, but ends the command with 1."""
-    refused = 0
-    async with opened(database_url) as engine:
-        for job_id in await job_ids(engine, asked):
-            try:
-                click.echo(f"{job_id} {await act(engine, job_id)}")
-            except CallsheetError as error:
-                refused += 1
-                told(error).show()
-    if refused:
+async def _for_each(engine: Engine, ids: Sequence[str], act: Callable[[Engine, str], Awaitable[str]]) -> None:
+    """Apply `act` to each job and print the outcome. A refusal does not stop the others, but the exit code is 1."""
+    refusals = 0
+    for job_id in await find_job_ids(engine, ids):
+        try:
+            click.echo(f"{job_id} {await act(engine, job_id)}")
+        except CallsheetError as error:
+            refusals += 1
+            as_command_error(error).show()
+    if refusals:
         raise SystemExit(1)
 
 
 async def _requeue(engine: Engine, job_id: str) -> str:
     job = await dead_letters.bring_back(engine, job_id)
-    await note(engine.store, "dead_letters.replayed", target=job_id, requester_id=job.requester_id)
+    await record_audit(engine.store, "dead_letters.replayed", target=job_id, requester_id=job.requester_id)
     return job.status.value if job.job_id == job_id else f"runs again as {job.job_id}, {job.status.value}"
 
 
-def _retry_all(database_url: str, given: Filter) -> None:
-    wanted = run(_dead_ids(database_url, given))
-    if wanted and (given["yes"] or click.confirm(f"retry {len(wanted)} jobs?", abort=True, err=True)):
-        run(_each(database_url, tuple(wanted), _requeue))
-
-
-async def _dead_ids(database_url: str, given: Filter) -> list[str]:
+async def _dead_ids(engine: Engine, given: Filter) -> list[str]:
     query = _query(given, (Status.DEAD_LETTER,))._replace(limit=PAGE)
-    found: list[str] = []
-    async with opened(database_url) as engine:
-        while True:
-            page = await engine.find(query)
-            found += [job.job_id for job in page.jobs]
-            if page.cursor is None:
-                return found
-            query = query._replace(cursor=page.cursor)
+    ids: list[str] = []
+    while True:
+        page = await engine.find(query)
+        ids += [job.job_id for job in page.jobs]
+        if page.cursor is None:
+            return ids
+        query = query._replace(cursor=page.cursor)
 
 
-async def _pause(database_url: str, queue: str, *, paused: bool) -> None:
-    async with opened(database_url) as engine:
-        await engine.store.pause(queue, paused=paused)
-        await note(engine.store, "queue.paused" if paused else "queue.resumed", target=queue)
-        queues = ", ".join(sorted(await engine.store.paused_queues())) or "none"
+async def _pause(engine: Engine, queue: str, *, paused: bool) -> None:
+    await engine.store.pause(queue, paused=paused)
+    await record_audit(engine.store, "queue.paused" if paused else "queue.resumed", target=queue)
+    queues = ", ".join(sorted(await engine.store.paused_queues())) or "none"
     click.echo(f"queue {queue} is {'paused' if paused else 'handed out'}; paused queues: {queues}")

@@ -1,4 +1,4 @@
-"""Log lines: one for people or one JSON object for machines. Both without secrets."""
+"""Formats log lines, for people or as JSON objects, without secrets."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import click
 from callsheet.vault.redact import redact
 from callsheet.worker.telling import name_the_job
 
-from .passwords import without_passwords
+from .errors import without_passwords
 
 COLORS = {"DEBUG": "bright_black", "INFO": "green", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
-TALKATIVE = ("asyncio", "watchfiles")
-WORDY = ("httpcore2", "httpx2", "httpcore", "httpx")  # a line for each request that we send
+QUIET_BELOW_INFO = ("asyncio", "watchfiles")
+QUIET_BELOW_WARNING = ("httpcore2", "httpx2", "httpcore", "httpx")  # they log each request
 
 
 class Human(logging.Formatter):
-    """`12:03:44 INFO  message`, local time; the level in colour on a terminal."""
+    """Formats `12:03:44 INFO  message` in local time; the level is coloured on a terminal."""
 
-    def __init__(self, *, colored: bool) -> None:
+    def __init__(self, *, has_colors: bool) -> None:
         super().__init__()
-        self._colored = colored
+        self._has_colors = has_colors
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, and the traceback below it where there is one."""
+        """Return one line, with the traceback of an exception below."""
         level = f"{record.levelname:<5}"
-        if self._colored:
+        if self._has_colors:
             level = click.style(level, fg=COLORS.get(record.levelname))
         at = datetime.fromtimestamp(record.created).astimezone()
         text = f"{at:%H:%M:%S} {level} {_one_line(record.getMessage())}{_correlation(record)}"
@@ -40,12 +40,12 @@ class Human(logging.Formatter):
 
 
 class Json(logging.Formatter):
-    """`ts`, `level`, `logger`, `message`, then the record's `fields`; an error's traceback is `exception`."""
+    """Formats JSON objects: `ts`, `level`, `logger`, `message`, the record's `fields`, a traceback as `exception`."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One object on one line."""
+        """Return one JSON object on one line."""
         at = datetime.fromtimestamp(record.created, UTC)
-        told: dict[str, object] = {
+        entry: dict[str, object] = {
             "ts": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "level": record.levelname.lower(),
             "logger": record.name,
@@ -53,38 +53,38 @@ class Json(logging.Formatter):
         }
         fields = getattr(record, "fields", None)
         if isinstance(fields, dict):
-            told |= {name: value for name, value in fields.items() if name not in told}
+            entry |= {name: value for name, value in fields.items() if name not in entry}
         if record.exc_info:
-            told["exception"] = self.formatException(record.exc_info)
-        return json.dumps(_cleaned(told), ensure_ascii=False, default=str)
+            entry["exception"] = self.formatException(record.exc_info)
+        return json.dumps(_redacted(entry), ensure_ascii=False, default=str)
 
 
 def set_up(format_name: str, level: str, stream: IO[str] | None = None) -> None:
-    """Send all records of this process to stderr (or `stream`), replacing what was set up before."""
+    """Send all log records of this process to stderr (or `stream`), instead of all other handlers."""
     out = stream or sys.stderr
     handler = logging.StreamHandler(out)
     handler.addFilter(name_the_job)
-    handler.setFormatter(Json() if format_name == "json" else Human(colored=out.isatty()))
+    handler.setFormatter(Json() if format_name == "json" else Human(has_colors=out.isatty()))
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
-    for name in TALKATIVE:
+    for name in QUIET_BELOW_INFO:
         logging.getLogger(name).setLevel(max(logging.INFO, logging.getLogger().level))
-    for name in WORDY:
+    for name in QUIET_BELOW_WARNING:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
-def _cleaned(value: object) -> object:
-    """The texts in it without secrets: before they are quoted as JSON, so that the line stays JSON."""
+def _redacted(value: object) -> object:
+    """Return a value whose texts have no secrets. This comes before JSON quoting, so the line stays JSON."""
     if isinstance(value, dict):
-        return {str(name): _cleaned(item) for name, item in value.items()}
+        return {str(name): _redacted(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_cleaned(item) for item in value]
+        return [_redacted(item) for item in value]
     if isinstance(value, bool | int | float | None):
         return value
     return redact(without_passwords(str(value)))
 
 
 def _correlation(record: logging.LogRecord) -> str:
-    """Return what a line for people ends with: the correlation id of its job, unless the message has it."""
+    """Return the end of a line for people: the correlation id of its job, unless the message contains it."""
     fields = getattr(record, "fields", None)
     ident = str(fields.get("correlation_id") or "") if isinstance(fields, dict) else ""
     return f", correlation id {_one_line(ident)}" if ident and ident not in record.getMessage() else ""

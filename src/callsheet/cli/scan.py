@@ -1,4 +1,4 @@
-"""The command `callsheet scan`: find new originals in the storage and add their videos."""
+"""`callsheet scan`: finds new originals in the object storage and adds their videos."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ import click
 from callsheet.app import Callsheet
 from callsheet.contracts.cortana.scan import Owner, ScanResult, scan
 from callsheet.kernel.durations import seconds
-from callsheet.settings import SCAN
 
 from . import logs
 from .apps import Places
+from .command_settings import SCAN
+from .errors import check_url
+from .open_store import Patience, run
 from .options import settings
-from .passwords import check_url
-from .patience import Patience
-from .records import print_json
-from .stores import beside, run
+from .output import print_json
 
 
 @click.command(
@@ -30,9 +29,9 @@ Examples:
 )
 @settings(SCAN)
 def command(every: str | None, owner: str | None, team: str | None, wait: str, **given: Any) -> None:
-    """Find new videos in the object storage and start the work on them, once each.
+    """Find new videos in the object storage and create the job of each, once.
 
-    A video is videos/original/{video_id}/master.mp4, where video_id is a UUID. Workers do the work: `callsheet up`,
+    A video is videos/original/{video_id}/master.mp4, where video_id is a UUID. The jobs run in workers: `callsheet up`
     or `callsheet worker`.
     """
     logs.set_up("human", "info")
@@ -44,23 +43,23 @@ def command(every: str | None, owner: str | None, team: str | None, wait: str, *
 async def _scan(given: dict[str, Any], owner: Owner, patience: Patience, every_s: float | None) -> None:
     places = Places(given["database_url"], None, given["objects_url"], given["catalog_url"])
     app = places.apply_to(Callsheet(given["database_url"]))
-    app.objects_url = app.objects_url or beside(app.database_url)
+    app.objects_url = app.objects_url or app.default_objects_url()
     await patience.open(app.migrate)
     async with app:
         parts = (await app.engine(), await app.catalog(), await app.objects())
         while True:
-            _tell(await scan(*parts, owner), as_json=given["json"])
+            _print(await scan(*parts, owner), as_json=given["json"])
             if every_s is None:
                 return
             await asyncio.sleep(every_s)
 
 
-def _tell(done: ScanResult, *, as_json: bool) -> None:
+def _print(result: ScanResult, *, as_json: bool) -> None:
     if as_json:
-        print_json(done._asdict())
+        print_json(result._asdict())
         return
-    for video_id in done.started_ids:
+    for video_id in result.started_ids:
         click.echo(f"started {video_id}")
-    for key in done.odd:
+    for key in result.odd:
         click.echo(f"not a video: {key} (a video is videos/original/{{uuid}}/master.mp4)", err=True)
-    click.echo(f"{done.seen} videos there, {len(done.started_ids)} started")
+    click.echo(f"{result.seen} videos there, {len(result.started_ids)} started")

@@ -1,24 +1,23 @@
-"""The command `callsheet serve`: the HTTP server without a worker."""
+"""`callsheet serve` runs the HTTP server without a worker, `callsheet up` runs both in one process."""
 
 from __future__ import annotations
 
-import contextlib
 import os
 from typing import Any
 
 import click
 
-from callsheet.engine import Engine
-from callsheet.http.keys import ApiKeys
-from callsheet.objects import open_objects
-from callsheet.settings import SERVE, contract_objects_url
+from callsheet.app import Callsheet
+from callsheet.app.builtin import add_builtin
+from callsheet.settings import PIPELINE_LOGS, SERVE, UP
+from callsheet.worker.options import WorkerOptions
 
 from . import logs
-from .hosting import Flags, Kept, host, log
+from .apps import load_app
+from .errors import check_url
 from .options import settings
-from .patience import Patience, StopAsked, ended_by_signals
-from .serving import run_on_fast_loop
-from .stores import beside, opened, opened_catalog
+from .server_process import Flags, serve, serve_with_worker
+from .worker_process import check_chosen_ffmpeg, run_on_fast_loop
 
 
 @click.command(
@@ -30,37 +29,51 @@ Examples:
   CALLSHEET_API_KEY=… callsheet serve --log-format json
 
 Clients send `Authorization: Bearer KEY`; `callsheet keys create` makes keys. The OpenAPI document is at /openapi.json,
-health at /healthz and /readyz, numbers at /metrics. SIGTERM ends it within two seconds; event streams come back to
-another process and miss nothing.""",
+health at /healthz and /readyz, metrics at /metrics. SIGTERM ends the server within two seconds; clients of event
+streams reconnect to another process and miss no event.""",
 )
 @settings(SERVE)
-def command(**given: Any) -> None:
+def serve_command(**given: Any) -> None:
     """Serve the HTTP API on a store, without a worker."""
     flags = Flags(**given)
     logs.set_up(flags.log_format, flags.log_level)
-    flags.options()  # what is wrong is told before anything begins
-    run_on_fast_loop(_serve(flags))
+    flags.check()
+    check_url(flags.database_url)
+    app = flags.places().apply_to(Callsheet())
+    app.objects_url = app.objects_url or app.default_objects_url()
+    run_on_fast_loop(serve(app, flags))
 
 
-async def _serve(flags: Flags) -> None:
-    async with contextlib.AsyncExitStack() as stack:
-        with contextlib.suppress(StopAsked):
-            with ended_by_signals():
-                engine, kept = await _opened(stack, flags)
-            await host(engine, flags, kept=kept)
+@click.command(
+    "up",
+    epilog="""\b
+Examples:
+  callsheet up
+  callsheet up shop:app --concurrency 4
+  CALLSHEET_LLM_URL=http://localhost:11434/v1 callsheet up   # then: callsheet ask "…"
 
+The first start creates the store and an API key, which it prints once. The first Ctrl-C refuses new requests and waits
+for running jobs, the second puts running jobs back into the queue.""",
+)
+@click.argument("target", metavar="[MODULE:APP]", required=False)
+@settings(UP)
+def up_command(target: str | None, max_source: int, **given: Any) -> None:
+    """Serve the HTTP API and run jobs, in one process, on one store.
 
-async def _opened(stack: contextlib.AsyncExitStack, flags: Flags) -> tuple[Engine, Kept]:
-    """All that the server needs, open; a store that is away is waited for."""
-    patience, url = Patience(flags.wait), flags.database_url
-    engine = await patience.open(
-        lambda: stack.enter_async_context(opened(url, must_exist=False, redis_url=flags.redis_url))
-    )
-    if flags.auth == "on" and not flags.api_key and not await ApiKeys(engine.store).list():
-        log.warning("there is no API key yet, so nobody can get in: callsheet keys create NAME")
-    catalog = await patience.open(lambda: stack.enter_async_context(opened_catalog(flags.catalog_url, url)))
-    kept_in = flags.objects_url or contract_objects_url(os.environ) or beside(url)
-    objects = None
-    if kept_in:
-        objects = await stack.enter_async_context(await open_objects(kept_in, engine.store, sealer=engine.sealer))
-    return engine, Kept(objects, catalog)
+    MODULE:APP names an app with your own tasks. The built-in tasks are always there: chat, plan, code, tool, rag,
+    embed and transcode; with the extra media also compose and video search.
+    """
+    if given.pop("pipeline_logs"):
+        os.environ[PIPELINE_LOGS.variable] = "on"  # where the tasks look
+    worker: WorkerOptions = {name: given.pop(name) for name in ("concurrency", "drain", "task_patience")}  # type: ignore[assignment]
+    flags = Flags(**given)
+    logs.set_up(flags.log_format, flags.log_level)
+    flags.check()
+    check_url(flags.database_url)
+    check_chosen_ffmpeg()
+    places = flags.places()
+    app = load_app(target, places) if target else places.apply_to(Callsheet())
+    storage, max_bytes = flags.storage_rules(), max_source * 1_000_000
+    add_builtin(app, flags.webhook_rules(), storage=storage, max_source_bytes=max_bytes)
+    app.objects_url = app.objects_url or app.default_objects_url()
+    run_on_fast_loop(serve_with_worker(app, flags, app.worker(**worker)))

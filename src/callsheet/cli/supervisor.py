@@ -1,61 +1,100 @@
-"""The supervisor of worker processes: starts them, passes stops on, starts again what died or whose files changed.
+"""The supervisor of worker processes: starts them, passes stop signals on, restarts them when they die or files change.
 
-Children are new programs with this one's command line, not forks. Each is in a process group of its own, so that a
-Ctrl-C in the terminal reaches it once: through here.
+A child is a new program with this program's command line, not a fork. Each has its own process group, so that a Ctrl-C
+in the terminal reaches it once, through the supervisor. The supervisor names itself in the child's environment: on
+Linux the child asks for a SIGTERM at the supervisor's death, elsewhere it checks once a second.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import logging
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import NamedTuple
 
 from callsheet.net.backoff import doubled
 from callsheet.store.tasks import end
 
-from .failures import DRAINED, WRONG_INPUT
-from .parent import Place
+from .errors import DRAINED, WRONG_INPUT
 
 log = logging.getLogger("callsheet.supervisor")
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 10.0
 SETTLE_MS = 300
+VARIABLE = "CALLSHEET_INTERNAL_CHILD"
+PR_SET_PDEATHSIG = 1
+CHECK_PARENT_S = 1.0
+
+
+class ChildSlot(NamedTuple):
+    """A child's identity: its supervisor's process id and its own number, 0 for the first."""
+
+    supervisor: int
+    number: int
+
+    def as_environment(self) -> dict[str, str]:
+        """Return this process's environment with the slot added, for the child."""
+        return {**os.environ, VARIABLE: f"{self.supervisor}:{self.number}"}
+
+
+def take_slot(environ: MutableMapping[str, str]) -> ChildSlot | None:
+    """Remove this process's slot from its environment, so that tasks' programs do not inherit it; None without one."""
+    text = environ.pop(VARIABLE, None)
+    if text is None:
+        return None
+    supervisor, _, number = text.partition(":")
+    return ChildSlot(int(supervisor), int(number))
+
+
+def end_with_parent(slot: ChildSlot) -> bool:
+    """Ask Linux for SIGTERM when the supervisor dies; return False if it is dead already."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    return os.getppid() == slot.supervisor
+
+
+async def await_parent_death(slot: ChildSlot, then: Callable[[], None]) -> None:
+    """Call `then` once the supervisor is dead."""
+    while os.getppid() == slot.supervisor:  # noqa: ASYNC110 - no event reports it
+        await asyncio.sleep(CHECK_PARENT_S)
+    then()
 
 
 class _Child:
-    """A worker process. `stops` is how often it was told to stop: once drains, twice is hard."""
+    """A worker process. `stops` counts the stop signals sent to it: one drains it, two stop it hard."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.stops = 0
 
     def stop(self, times: int) -> None:
-        """Tell it until it was told so often. SIGTERM serves for SIGINT too: both mean the same to a worker."""
+        """Send SIGTERM until `times` signals were sent in all. SIGINT would mean the same to a worker."""
         while self.stops < times:
             self.stops += 1
             with contextlib.suppress(ProcessLookupError):
                 self.process.send_signal(signal.SIGTERM)
 
 
-class _End(NamedTuple):
-    """How a child ended. `told`: it was asked to."""
+class _Exit(NamedTuple):
+    """How a child ended. `on_request`: the supervisor had sent it a stop signal."""
 
     code: int
     lived_s: float
-    told: bool
+    on_request: bool
 
 
 class Supervisor:
-    """Keeps `count` workers running until it is told to stop, or with `burst` until they have nothing left to do.
+    """Keeps `count` workers running until it is stopped, or with `burst` until no job is left.
 
-    `_news` is set when files have changed, and then replaced: who began before sees it, who begins after waits anew.
+    `_changed` is set when files have changed, and then replaced by a new event for children that start later.
     """
 
     def __init__(self, count: int, *, burst: bool = False, reload: bool = False) -> None:
@@ -65,10 +104,10 @@ class Supervisor:
         self._children: dict[int, _Child] = {}
         self._stops = 0
         self._worst = 0
-        self._news = asyncio.Event()
+        self._changed = asyncio.Event()
 
     async def run(self) -> int:
-        """Until all have ended; the exit code."""
+        """Run until all children have ended; return the exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
@@ -80,36 +119,36 @@ class Supervisor:
         return self._worst
 
     def stop(self) -> None:
-        """The first time drain, the second time stop hard."""
+        """Stop all children: the first call drains them, the second stops them hard."""
         self._stops += 1
         log.debug("stop %d is passed on to %d processes", self._stops, len(self._children))
-        self._news.set()
+        self._changed.set()
         for child in self._children.values():
             child.stop(self._stops)
 
     async def _keep(self, index: int) -> None:
-        """Run one child after another in this place."""
+        """Run one child after another in one slot."""
         pause_s = FIRST_PAUSE_S
         while not self._stops:
-            news = self._news
-            ended = await self._run_child(index)
-            if self._is_over(index, ended):
+            changed = self._changed
+            ending = await self._run_child(index)
+            if self._is_over(index, ending):
                 return
-            if ended.told:
+            if ending.on_request:
                 continue
-            pause_s = FIRST_PAUSE_S if ended.lived_s > LONGEST_PAUSE_S else pause_s
-            self._warn(index, ended.code, pause_s)
+            pause_s = FIRST_PAUSE_S if ending.lived_s > LONGEST_PAUSE_S else pause_s
+            self._warn(index, ending.code, pause_s)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(None if self._reload else pause_s):
-                    await news.wait()
+                    await changed.wait()
             pause_s = doubled(pause_s, FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
-    async def _run_child(self, index: int) -> _End:
-        begun = time.monotonic()
+    async def _run_child(self, index: int) -> _Exit:
+        started = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *sys.orig_argv[1:],
-            env=Place(os.getpid(), index).as_environment(),
+            env=ChildSlot(os.getpid(), index).as_environment(),
             stdin=subprocess.DEVNULL,
             process_group=0,
         )
@@ -118,22 +157,22 @@ class Supervisor:
         child.stop(self._stops)
         code = await process.wait()
         del self._children[index]
-        return _End(code, time.monotonic() - begun, child.stops > 0)
+        return _Exit(code, time.monotonic() - started, child.stops > 0)
 
-    def _is_over(self, index: int, ended: _End) -> bool:
-        """True when this place is to stay empty."""
+    def _is_over(self, index: int, ending: _Exit) -> bool:
+        """Return whether no other child is started in this slot; sets the exit code."""
         if self._stops:
-            if ended.code not in (0, DRAINED, -signal.SIGTERM):  # a child may be told before it can listen
-                log.warning("worker process %d %s", index + 1, _how(ended.code))
+            if ending.code not in (0, DRAINED, -signal.SIGTERM):  # the signal may arrive before a child can handle it
+                log.warning("worker process %d %s", index + 1, _how(ending.code))
                 self._worst = self._worst or 1
             return True
-        if self._burst and ended.code == 0:
+        if self._burst and ending.code == 0:
             return not self._reload
-        if ended.code == DRAINED:
+        if ending.code == DRAINED:
             return True
-        if ended.code == WRONG_INPUT and not self._reload:
+        if ending.code == WRONG_INPUT and not self._reload:
             self._worst = WRONG_INPUT  # the same for all: another start would change nothing
-            if index == 0:  # it is the one that says why, and must not be stopped before it has
+            if index == 0:  # the first child prints the reason, and must not be stopped before that
                 self.stop()
             return True
         return False
@@ -152,9 +191,9 @@ class Supervisor:
             self._restart()
 
     def _restart(self) -> None:
-        """Drain all children, and let each place start a new one."""
-        self._news.set()
-        self._news = asyncio.Event()
+        """Drain all children; each slot then starts a new one."""
+        self._changed.set()
+        self._changed = asyncio.Event()
         for child in self._children.values():
             child.stop(1)
 

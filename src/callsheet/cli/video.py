@@ -1,4 +1,4 @@
-"""`callsheet video`: add videos, search what is on screen in them, cut clips. No server is needed."""
+"""`callsheet video`: adds videos, searches the text on screen, cuts clips. No server is needed."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ from callsheet.kernel.durations import milliseconds
 from callsheet.kernel.job import Status
 from callsheet.kernel.new_jobs import IS_UUID
 from callsheet.media.reading.exports import WRITERS
-from callsheet.settings import VIDEO_ADD, VIDEO_CLIP, VIDEO_LIST, VIDEO_SEARCH, VIDEO_TEXT
 
-from . import bars, logs
+from . import logs
 from .apps import Places
-from .drawing import Text, escape
-from .failures import Told, WrongInput
+from .command_settings import VIDEO_ADD, VIDEO_CLIP, VIDEO_LIST, VIDEO_SEARCH, VIDEO_TEXT
+from .drawing import Text as StyledText
+from .drawing import escape
+from .errors import CommandFailed, WrongInput, check_url
+from .open_store import run
 from .options import settings
-from .passwords import check_url
-from .records import print_json
-from .stores import beside, run
-from .tables import console, table
+from .output import console, print_json, table
+from .progress_view import Progress, Row, bar, elapsed, percent
+from .progress_view import text as column
 
 STYLES = {VideoStatus.READY: "green", VideoStatus.FAILED: "red", VideoStatus.PROCESSING: "blue"}
-NARROW = 8
+ID_END = 8  # so many last characters of an id are printed
 
 
 @click.group(
@@ -50,9 +51,9 @@ Examples:
   callsheet video text VIDEO_ID --format srt > talk.srt""",
 )
 def command() -> None:
-    """Add videos, search what is on screen in them, cut clips.
+    """Add videos, search the text on screen in them, cut clips.
 
-    The work is done here and now; with --detach, by workers that run elsewhere on the same store.
+    The jobs run in this process; with --detach, in workers elsewhere on the same store.
     """
     logs.set_up("human", "warning")
 
@@ -61,20 +62,22 @@ def command() -> None:
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @settings(VIDEO_ADD)
 def add(files: tuple[Path, ...], **given: Any) -> None:
-    """Add videos and make their text searchable. Ctrl-C stops; the same command, or a worker, goes on."""
+    """Add videos and make their text searchable. After Ctrl-C, the same command or a worker goes on."""
     if missing := [path for path in files if not path.is_file()]:
         raise WrongInput(f"{missing[0]} is no file")
 
     async def work() -> None:
-        async with _opened(given) as app:
-            ids = [await _added(app, path, given) for path in files]
+        async with _open_app(given) as app:
+            ids = [await _add_video(app, path, given) for path in files]
             if not given["detach"]:
-                await _worked(app, ids, [path.name for path in files], quiet=given["json"])
-            videos = [video for each in ids if (video := await (await app.catalog()).video(each, SERVICE)) is not None]
+                await _process(app, ids, [path.name for path in files], quiet=given["json"])
+            catalog = await app.catalog()
+            videos = [video for each in ids if (video := await catalog.video(each, SERVICE)) is not None]
         _show(videos, as_json=given["json"])
-        if failed := [video for video in videos if video.status is VideoStatus.FAILED]:
-            told = json.loads(failed[0].error or "{}")
-            raise Told(f"{failed[0].title}: {told.get('message', 'it failed')}")
+        failures = [video for video in videos if video.status is VideoStatus.FAILED]
+        if failures:
+            error = json.loads(failures[0].error or "{}")
+            raise CommandFailed(f"{failures[0].title}: {error.get('message', 'it failed')}")
 
     run(work())
 
@@ -85,12 +88,12 @@ def list_(limit: int, **given: Any) -> None:
     """Show the videos, newest first."""
 
     async def work() -> None:
-        async with _opened(given) as app:
-            found = await (await app.catalog()).videos(VideoPage(limit), SERVICE)
-        if not found and not given["json"]:
+        async with _open_app(given) as app:
+            videos = await (await app.catalog()).videos(VideoPage(limit), SERVICE)
+        if not videos and not given["json"]:
             click.echo("no videos yet; callsheet video add FILE")
         else:
-            _show(found, as_json=given["json"])
+            _show(videos, as_json=given["json"])
 
     run(work())
 
@@ -99,20 +102,20 @@ def list_(limit: int, **given: Any) -> None:
 @click.argument("words", nargs=-1, required=True)
 @settings(VIDEO_SEARCH)
 def search(words: tuple[str, ...], mode: str, video: Sequence[str], limit: int, **given: Any) -> None:
-    """Find what was on screen: words, "phrases", -without."""
+    """Find text that was on screen: words, "phrases", and -word for text without a word."""
 
     async def work() -> None:
-        async with _opened(given) as app:
+        async with _open_app(given) as app:
             query = Query(" ".join(words), mode, tuple(video or ()), limit=limit)
-            found = await (await app.catalog()).search(query, SERVICE)
+            page = await (await app.catalog()).search(query, SERVICE)
         if given["json"]:
-            print_json([{**hit._asdict(), "marks": [mark._asdict() for mark in hit.marks]} for hit in found.hits])
+            print_json([{**hit._asdict(), "marks": [mark._asdict() for mark in hit.marks]} for hit in page.hits])
             return
         out = console()
-        for hit in found.hits:
+        for hit in page.hits:
             out.print(_line(hit))
-        more = "" if found.total_is_exact else "+"
-        out.print(f"{found.total}{more} found" if found.hits else "nothing found; try --mode substring, or fewer words")
+        more = "" if page.total_is_exact else "+"
+        out.print(f"{page.total}{more} found" if page.hits else "nothing found; try --mode substring, or fewer words")
 
     run(work())
 
@@ -128,12 +131,12 @@ def clip(video_id: str, start: float, end: float, **given: Any) -> None:
         raise WrongInput("END must be after START")
 
     async def work() -> None:
-        async with _opened(given) as app:
-            video = await _found(app, video_id)
-            made = await _cut(app, video, (round(start * 1000), round(end * 1000)), milliseconds(given["padding"]))
-            target = Path(given["output"] or f"{made.clip_id}.mp4")
-            await (await app.objects()).get_file(made.s3_path, target)
-        click.echo(f"{target}: {(made.actual_start or 0) / 1000:.3f} to {(made.actual_end or 0) / 1000:.3f} s")
+        async with _open_app(given) as app:
+            video = await _find_video(app, video_id)
+            cut = await _cut(app, video, (round(start * 1000), round(end * 1000)), milliseconds(given["padding"]))
+            target = Path(given["output"] or f"{cut.clip_id}.mp4")
+            await (await app.objects()).get_file(cut.s3_path, target)
+        click.echo(f"{target}: {(cut.actual_start or 0) / 1000:.3f} to {(cut.actual_end or 0) / 1000:.3f} s")
 
     run(work())
 
@@ -142,11 +145,11 @@ def clip(video_id: str, start: float, end: float, **given: Any) -> None:
 @click.argument("video_id")
 @settings(VIDEO_TEXT)
 def text(video_id: str, format: str, **given: Any) -> None:
-    """Print a video's text with its times."""
+    """Print the text of a video with the times when it is on screen."""
 
     async def work() -> None:
-        async with _opened(given) as app:
-            video = await _found(app, video_id)
+        async with _open_app(given) as app:
+            video = await _find_video(app, video_id)
             segments = await (await app.catalog()).segments_of(video.video_id, SERVICE)
         for part in WRITERS[format](map(as_range, segments)):  # type: ignore[index] # the choices of the flag
             click.echo(part, nl=False)
@@ -155,25 +158,25 @@ def text(video_id: str, format: str, **given: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _opened(given: dict[str, Any]) -> AsyncIterator[Callsheet]:
+async def _open_app(given: dict[str, Any]) -> AsyncIterator[Callsheet]:
     check_url(given["database_url"])
     places = Places(given["database_url"], None, given.get("objects_url"), given["catalog_url"])
     app = add_builtin(places.apply_to(Callsheet(given["database_url"])))
-    app.objects_url = app.objects_url or beside(app.database_url)
+    app.objects_url = app.objects_url or app.default_objects_url()
     await app.migrate()
     async with app:
         yield app
 
 
-async def _found(app: Callsheet, video_id: str) -> Video:
-    found = await (await app.catalog()).video(video_id, SERVICE) if IS_UUID(video_id) else None
-    if found is None:
-        raise Told(f"no video {video_id}; callsheet video list shows them")
-    return found
+async def _find_video(app: Callsheet, video_id: str) -> Video:
+    video = await (await app.catalog()).video(video_id, SERVICE) if IS_UUID(video_id) else None
+    if video is None:
+        raise CommandFailed(f"no video {video_id}; callsheet video list shows them")
+    return video
 
 
-async def _added(app: Callsheet, path: Path, given: dict[str, Any]) -> str:
-    """Keep the file, enter the video, create its first job."""
+async def _add_video(app: Callsheet, path: Path, given: dict[str, Any]) -> str:
+    """Store the file, add the video to the catalogue, create its first job; return the video's id."""
     catalog, objects, video_id = await app.catalog(), await app.objects(), new_id()
     options = {"languages": list(given["languages"])} if given["languages"] else {}
     video = Video(
@@ -186,51 +189,55 @@ async def _added(app: Callsheet, path: Path, given: dict[str, Any]) -> str:
         size_bytes=path.stat().st_size,  # noqa: ASYNC240 - one look
         options=json.dumps(options),
     )
-    with _bar() as bar:
-        shown = bar.add_task(escape(path.name), total=100, stage="keeping")
-        kept = await objects.put_file(
+    with _progress() as progress:
+        row = progress.add(escape(path.name), total=100, stage="storing")
+        stored = await objects.put_file(
             video.s3_original_path,
             path,
             content_type="video/mp4",
-            progress=lambda done, whole: bar.update(shown, completed=100 * done / max(1, whole)),
+            progress=lambda done, whole: row.update(completed=100 * done / max(1, whole)),
         )
-        bar.remove_task(shown)
-    await catalog.add_video(video._replace(size_bytes=kept.info.size_bytes))
+        progress.remove(row)
+    await catalog.add_video(video._replace(size_bytes=stored.info.size_bytes))
     await (await app.engine()).enqueue([start_job(video_id, video.owner_id)])
     await catalog.queue(video_id)
     return video_id
 
 
-async def _worked(app: Callsheet, ids: Sequence[str], names: Sequence[str], *, quiet: bool) -> None:
-    """Run a worker until all of these are over, with a bar for each."""
-    worker = app.worker(concurrency=2)
-    running = asyncio.create_task(worker.run())
+async def _process(app: Callsheet, ids: Sequence[str], names: Sequence[str], *, quiet: bool) -> None:
+    """Run a worker until all these videos are ready or have failed, with a bar for each."""
+    async with _running_worker(app, concurrency=2):
+        with _progress(disable=quiet) as progress:
+            await asyncio.gather(*(_follow(app, progress, each, name) for each, name in zip(ids, names, strict=True)))
+
+
+@contextlib.asynccontextmanager
+async def _running_worker(app: Callsheet, concurrency: int) -> AsyncIterator[None]:
+    worker = app.worker(concurrency=concurrency)
+    task = asyncio.create_task(worker.run())
     try:
-        with _bar(disable=quiet) as bar:
-            watching = [_watched(app, bar, each, name) for each, name in zip(ids, names, strict=True)]
-            await asyncio.gather(*watching)
+        yield
     finally:
         worker.stop()
-        await running
+        await task
 
 
-async def _watched(app: Callsheet, bar: bars.Progress, video_id: str, name: str) -> None:
+async def _follow(app: Callsheet, progress: Progress, video_id: str, name: str) -> None:
     engine, catalog = await app.engine(), await app.catalog()
-    shown = bar.add_task(escape(name), total=100 * len(PIPELINE), stage="queued")
+    row = progress.add(escape(name), total=100 * len(PIPELINE), stage="queued")
     async for far in follow(engine, catalog, video_id):
-        _update(bar, shown, far)
+        _update(row, far)
 
 
-def _update(bar: bars.Progress, shown: bars.TaskID, far: Far) -> None:
+def _update(row: Row, far: Far) -> None:
     stage = next(reversed(far.stages), "queued")
-    done = 100.0 * len(PIPELINE) if far.video.status is VideoStatus.READY else sum(far.stages.values())
-    bar.update(shown, completed=done, stage=far.video.status.value if far.is_over else stage)
+    completed = 100.0 * len(PIPELINE) if far.video.status is VideoStatus.READY else sum(far.stages.values())
+    row.update(completed=completed, stage=far.video.status.value if far.is_over else stage)
 
 
-def _bar(*, disable: bool = False) -> bars.Progress:
-    stage = bars.text("[blue]{task.fields[stage]:<13}[/]")
-    columns = (bars.text("{task.description}"), stage, bars.bar(), bars.percent, bars.elapsed)
-    return bars.Progress(*columns, console=console(stderr=True), disable=disable)
+def _progress(*, disable: bool = False) -> Progress:
+    columns = (column("{row.description}"), column("[blue]{row.fields[stage]:<13}[/]"), bar(), percent, elapsed)
+    return Progress(*columns, console=console(stderr=True), disable=disable)
 
 
 async def _cut(app: Callsheet, video: Video, span: tuple[int, int], padding_ms: int) -> Clip:
@@ -241,19 +248,16 @@ async def _cut(app: Callsheet, video: Video, span: tuple[int, int], padding_ms: 
         Clip(clip_id, video.video_id, video.owner_id, video.team_id, new.job_id, *span, padding_ms, path)
     )
     await engine.enqueue([new])
-    worker = app.worker(concurrency=1)
-    running = asyncio.create_task(worker.run())
-    try:
+    async with _running_worker(app, concurrency=1):
         async for _ in engine.watch(new.job_id):
             pass
-    finally:
-        worker.stop()
-        await running
     job = await engine.get(new.job_id)
-    made = await catalog.clip(clip_id, SERVICE)
-    if job.status is not Status.SUCCEEDED or made is None:
-        raise Told(f"the clip could not be cut: {json.loads(job.error or '{}').get('message', job.status.value)}")
-    return made
+    cut = await catalog.clip(clip_id, SERVICE)
+    if job.status is not Status.SUCCEEDED or cut is None:
+        raise CommandFailed(
+            f"the clip could not be cut: {json.loads(job.error or '{}').get('message', job.status.value)}"
+        )
+    return cut
 
 
 def _show(videos: Sequence[Video], *, as_json: bool) -> None:
@@ -269,9 +273,9 @@ def _show(videos: Sequence[Video], *, as_json: bool) -> None:
     console().print(rows)
 
 
-def _line(hit: Hit) -> Text:
-    """A hit with what met the query set off."""
-    line = Text(f"{hit.video_id[-NARROW:]} {hit.t_start / 1000:9.3f}–{hit.t_end / 1000:<9.3f} ")
+def _line(hit: Hit) -> StyledText:
+    """Return a line for a search hit, with the matching words highlighted."""
+    line = StyledText(f"{hit.video_id[-ID_END:]} {hit.t_start / 1000:9.3f}–{hit.t_end / 1000:<9.3f} ")
     start = len(line)
     line.append(hit.text)
     for mark in hit.marks:

@@ -1,4 +1,4 @@
-"""`callsheet worker`: the flags, and the choice between working here and supervising processes that do."""
+"""`callsheet worker`: reads the flags, then runs a worker here or supervises worker processes."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import click
 from click.core import ParameterSource
 
 from callsheet.kernel.errors import InvalidInput
-from callsheet.settings import PIPELINE_LOGS, WORKER
+from callsheet.net.guard import AddressSettings
+from callsheet.settings import PIPELINE_LOGS, WORKER, Address
 
 from . import logs
-from .failures import DRAINED, WRONG_INPUT, WrongInput
-from .options import Address, settings
-from .parent import follow_to_death, take_place
-from .supervisor import Supervisor
+from .errors import DRAINED, WRONG_INPUT, WrongInput
+from .options import settings
+from .supervisor import Supervisor, end_with_parent, take_slot
 
 
-@dataclass(frozen=True)
-class Flags:
-    """What the flags and the environment say; the URLs only when a flag says them."""
+@dataclass(frozen=True, kw_only=True)
+class Flags(AddressSettings):
+    """The settings of a worker process. A URL is None unless a flag gives it: the app has read the variable itself."""
 
     queues: tuple[str, ...] | None
     concurrency: int
@@ -49,12 +49,6 @@ class Flags:
     claim_wait: str
     wait: str
     max_source: int
-    webhook_http: bool
-    webhook_networks: tuple[str, ...] | None
-    webhook_ports: tuple[str, ...] | None
-    storage_http: bool
-    storage_networks: tuple[str, ...] | None
-    storage_ports: tuple[str, ...] | None
     pipeline_logs: bool
     objects_url: str | None
     catalog_url: str | None
@@ -69,15 +63,15 @@ Examples:
   callsheet worker shop:app
   callsheet worker shop:app --queues media,default --concurrency 4 --processes 2
   callsheet worker --database-url postgresql://… --objects-url s3://media
-  callsheet worker shop:app --burst                     # do what there is, then end
+  callsheet worker shop:app --burst                     # run the queued jobs, then end
   callsheet worker shop:app --reload --log-level debug  # while you write tasks
   CALLSHEET_CONCURRENCY=20 callsheet worker shop:app --log-format json --health :8080
   callsheet worker shop:app --url https://jobs.example.org --token-file /etc/callsheet/token --labels gpu
 
-The first SIGTERM or Ctrl-C takes no more jobs and waits for the running ones (--drain); the second hands them back at
-once. With --url the jobs come from a server, over nothing but outbound HTTP, and the app's store is not opened. Exit
-codes: 0 after a stop, 1 when the store fails at the start, 2 for a wrong flag, an app that cannot be imported, or a
-server that does not want this worker.""",
+The first SIGTERM or Ctrl-C takes no more jobs and waits for the running ones (--drain); the second puts them back into
+the queue at once. With --url the jobs come from a server over outbound HTTP, and the app's store is not opened. Exit
+codes: 0 after a stop, 1 if the store fails at the start, 2 for a wrong flag, an app that cannot be imported, or a
+server that refuses this worker.""",
 )
 @click.argument("target", metavar="[MODULE[:APP]]", required=False)
 @settings(WORKER)
@@ -85,39 +79,39 @@ server that does not want this worker.""",
 def command(ctx: click.Context, /, target: str | None, **given: Any) -> None:
     """Run the tasks of an app until stopped.
 
-    MODULE:APP names a Callsheet in a module that can be imported from the current folder; without :APP the only one
-    in the module is taken. Without any, the tasks that come along are run: those that `callsheet up` has.
+    MODULE:APP names a Callsheet in a module that can be imported from the current folder; without :APP the module must
+    have only one. Without both, the worker runs the built-in tasks, as `callsheet up` does.
     """
     for url in ("database_url", "redis_url", "objects_url", "catalog_url"):
         if ctx.get_parameter_source(url) is not ParameterSource.COMMANDLINE:
-            given[url] = None  # an app that names no store has read the variable itself
+            given[url] = None
     if not _is_remote(ctx, given):
         given["url"] = None
     flags = Flags(**given)
     logs.set_up(flags.log_format, flags.log_level)
     if flags.pipeline_logs:
-        os.environ[PIPELINE_LOGS.variable] = "on"  # where the tasks look, those of an app that declares them itself too
-    place = take_place(os.environ)
-    if place is None and (flags.reload or flags.processes > 1):
+        os.environ[PIPELINE_LOGS.variable] = "on"  # tasks read the variable, also in apps that declare them themselves
+    slot = take_slot(os.environ)
+    if slot is None and (flags.reload or flags.processes > 1):
         sys.exit(_supervise(flags))
-    if place is not None and not follow_to_death(place):
+    if slot is not None and not end_with_parent(slot):
         return
-    from .serving import serve  # noqa: PLC0415 - a supervisor needs neither the app nor an engine
+    from .worker_process import run_worker  # noqa: PLC0415 - a supervisor needs neither the app nor an engine
 
     try:
-        drained = serve(target, flags, place)
+        is_drained = run_worker(target, flags, slot)
     except (WrongInput, InvalidInput):
-        if place is not None and place.number:
-            sys.exit(WRONG_INPUT)  # the first child tells it
+        if slot is not None and slot.number:
+            sys.exit(WRONG_INPUT)  # the first child reports it
         raise
-    if drained and place is not None:
+    if is_drained and slot is not None:
         sys.exit(DRAINED)
 
 
 def _is_remote(ctx: click.Context, given: dict[str, Any]) -> bool:
-    """Whether jobs come from a server; raises WrongInput for a server and a store at once.
+    """Return whether jobs come from a server; raises WrongInput if both a server and a store are named.
 
-    CALLSHEET_URL alone does not say so: it is there for clients, and a worker would leave its store because of it.
+    CALLSHEET_URL alone does not count: it is meant for clients, and would make a worker leave its store.
     """
     if ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
         if given["database_url"] is not None:

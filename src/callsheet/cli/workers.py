@@ -1,22 +1,21 @@
-"""`callsheet workers`: let workers enrol, list them, drain them, and revoke them."""
+"""`callsheet workers`: enrol, list, drain and revoke workers that get their jobs from a server."""
 
 from __future__ import annotations
 
 import click
 
 from callsheet.api.workers import worker_body, worker_state
+from callsheet.engine import Engine
 from callsheet.http.problems import Problem
 from callsheet.http.worker_registry import Enrolment, Worker, WorkerRegistry
 from callsheet.kernel.durations import seconds
-from callsheet.settings import STORE_ONLY, WORKERS_DRAIN, WORKERS_ENROLL, WORKERS_LIST
 
-from .acts import note
+from .command_settings import STORE_JSON, STORE_ONLY, WORKERS_DRAIN, WORKERS_ENROLL
 from .drawing import escape
-from .failures import Told
+from .errors import CommandFailed
+from .open_store import record_audit, with_engine
 from .options import settings
-from .records import print_json, span
-from .stores import opened, run
-from .tables import console, table
+from .output import console, print_json, span, table
 
 
 @click.group(
@@ -30,15 +29,16 @@ Examples:
   callsheet workers revoke gpu1-7Tq2bXc9Lm""",
 )
 def command() -> None:
-    """Enrol, list, drain and revoke workers that work over HTTP."""
+    """Enrol, list, drain and revoke workers that get their jobs from a server."""
 
 
 @command.command(
     "enroll", epilog="\b\nExample:\n  callsheet workers enroll --queues media --tenants acme --expires 10m"
 )
 @settings(WORKERS_ENROLL)
-def enroll(  # noqa: PLR0913 - each is a flag
-    database_url: str,
+@with_engine(create=True)
+async def enroll(  # noqa: PLR0913 - each is a flag
+    engine: Engine,
     *,
     queues: tuple[str, ...] | None,
     tenants: tuple[str, ...] | None,
@@ -47,121 +47,96 @@ def enroll(  # noqa: PLR0913 - each is a flag
     token_life: str,
     json: bool,
 ) -> None:
-    """Make an enrolment token and show it: once, for only its hash is kept.
+    """Create an enrolment token and print it. It is printed once: the store has only its hash.
 
     A worker sends it to POST /internal/worker/enroll and gets a token of its own.
     """
-
-    async def work() -> None:
-        async with opened(database_url, must_exist=False) as engine:
-            text, made = await WorkerRegistry(engine.store).invite(
-                queues=queues,
-                tenants=tenants,
-                ttl_s=seconds(expires),
-                uses=uses,
-                token_life_s=max(1, round(seconds(token_life))),
-            )
-            await note(engine.store, "enrolment.created", target=made.enrolment_id, uses=uses)
-            if json:
-                print_json({"enrolment_token": text, **made._asdict()})
-            else:
-                click.echo(text)
-                click.echo(f"good for {uses} and for {expires}: keep it now, it is not shown again", err=True)
-                click.echo(f"callsheet workers withdraw {made.enrolment_id} takes it back", err=True)
-
-    run(work())
+    text, enrolment = await WorkerRegistry(engine.store).invite(
+        queues=queues,
+        tenants=tenants,
+        ttl_s=seconds(expires),
+        uses=uses,
+        token_life_s=max(1, round(seconds(token_life))),
+    )
+    await record_audit(engine.store, "enrolment.created", target=enrolment.enrolment_id, uses=uses)
+    if json:
+        print_json({"enrolment_token": text, **enrolment._asdict()})
+    else:
+        click.echo(text)
+        click.echo(f"good for {uses} and for {expires}: keep it now, it is not shown again", err=True)
+        click.echo(f"callsheet workers withdraw {enrolment.enrolment_id} takes it back", err=True)
 
 
 @command.command("list", epilog="\b\nExample:\n  callsheet workers list --json")
-@settings(WORKERS_LIST)
-def list_(database_url: str, *, json: bool) -> None:
-    """Show the workers that were heard of within a week."""
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            workers, now = await WorkerRegistry(engine.store).list(), await engine.store.now()
-            if json:
-                print_json([worker_body(worker, now) for worker in workers])
-            elif workers:
-                _show(workers, now)
-            else:
-                click.echo("no workers yet; callsheet workers enroll")
-
-    run(work())
+@settings(STORE_JSON)
+@with_engine()
+async def list_(engine: Engine, *, json: bool) -> None:
+    """Show the workers that contacted a server within a week."""
+    workers, now = await WorkerRegistry(engine.store).list(), await engine.store.now()
+    if json:
+        print_json([worker_body(worker, now) for worker in workers])
+    elif workers:
+        _show(workers, now)
+    else:
+        click.echo("no workers yet; callsheet workers enroll")
 
 
 @command.command("drain", epilog="\b\nExamples:\n  callsheet workers drain gpu1-7Tq2bXc9Lm --undo")
 @click.argument("worker_id", metavar="ID")
 @settings(WORKERS_DRAIN)
-def drain(worker_id: str, database_url: str, *, undo: bool) -> None:
-    """Let a worker finish what it has and take no more."""
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            try:
-                await WorkerRegistry(engine.store).drain(worker_id, drain=not undo)
-            except Problem:
-                raise _unknown(worker_id) from None
-            await note(engine.store, "worker.resumed" if undo else "worker.drained", target=worker_id)
-            click.echo(f"worker {worker_id} {'takes jobs again' if undo else 'is drained'}")
-
-    run(work())
+@with_engine()
+async def drain(engine: Engine, worker_id: str, *, undo: bool) -> None:
+    """Let a worker finish its jobs and take no more."""
+    try:
+        await WorkerRegistry(engine.store).drain(worker_id, drain=not undo)
+    except Problem:
+        raise _unknown(worker_id) from None
+    await record_audit(engine.store, "worker.resumed" if undo else "worker.drained", target=worker_id)
+    click.echo(f"worker {worker_id} {'takes jobs again' if undo else 'is drained'}")
 
 
 @command.command("revoke", epilog="\b\nExample:\n  callsheet workers revoke gpu1-7Tq2bXc9Lm")
 @click.argument("worker_id", metavar="ID")
 @settings(STORE_ONLY)
-def revoke(worker_id: str, database_url: str) -> None:
-    """End a worker for good. Servers let it in for a few seconds more; its leases run out."""
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            try:
-                await WorkerRegistry(engine.store).revoke(worker_id)
-            except Problem:
-                raise _unknown(worker_id) from None
-            await note(engine.store, "worker.revoked", target=worker_id)
-            click.echo(f"worker {worker_id} is revoked")
-
-    run(work())
+@with_engine()
+async def revoke(engine: Engine, worker_id: str) -> None:
+    """Revoke a worker's token for good. Servers accept it for a few seconds more; its leases run out."""
+    try:
+        await WorkerRegistry(engine.store).revoke(worker_id)
+    except Problem:
+        raise _unknown(worker_id) from None
+    await record_audit(engine.store, "worker.revoked", target=worker_id)
+    click.echo(f"worker {worker_id} is revoked")
 
 
 @command.command("enrolments", epilog="\b\nExample:\n  callsheet workers enrolments --json")
-@settings(WORKERS_LIST)
-def enrolments(database_url: str, *, json: bool) -> None:
-    """Show the enrolment tokens that can still be used: by their ids, for the tokens are kept nowhere."""
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            rights, now = await WorkerRegistry(engine.store).enrolments(), await engine.store.now()
-            if json:
-                print_json([right._asdict() for right in rights])
-            elif rights:
-                _show_enrolments(rights, now)
-            else:
-                click.echo("no enrolment token can be used; callsheet workers enroll makes one")
-
-    run(work())
+@settings(STORE_JSON)
+@with_engine()
+async def list_enrolments(engine: Engine, *, json: bool) -> None:
+    """Show the ids of enrolment tokens that can still be used; the tokens themselves are stored nowhere."""
+    enrolments, now = await WorkerRegistry(engine.store).enrolments(), await engine.store.now()
+    if json:
+        print_json([enrolment._asdict() for enrolment in enrolments])
+    elif enrolments:
+        _show_enrolments(enrolments, now)
+    else:
+        click.echo("no enrolment token can be used; callsheet workers enroll makes one")
 
 
 @command.command("withdraw", epilog="\b\nExample:\n  callsheet workers withdraw 7Tq2bXc9Lm")
 @click.argument("enrolment_id", metavar="ID")
 @settings(STORE_ONLY)
-def withdraw(enrolment_id: str, database_url: str) -> None:
-    """Take an enrolment token back: nobody enrols with it any more. Workers that have enrolled stay."""
-
-    async def work() -> None:
-        async with opened(database_url) as engine:
-            if not await WorkerRegistry(engine.store).withdraw(enrolment_id):
-                raise Told(f"no enrolment {enrolment_id}: it is used up and gone, too old, or was taken back")
-            await note(engine.store, "enrolment.withdrawn", target=enrolment_id)
-            click.echo(f"enrolment {enrolment_id} is taken back")
-
-    run(work())
+@with_engine()
+async def withdraw(engine: Engine, enrolment_id: str) -> None:
+    """Revoke an enrolment token. Workers that have enrolled with it stay."""
+    if not await WorkerRegistry(engine.store).withdraw(enrolment_id):
+        raise CommandFailed(f"no enrolment {enrolment_id}: it is used up and gone, too old, or was taken back")
+    await record_audit(engine.store, "enrolment.withdrawn", target=enrolment_id)
+    click.echo(f"enrolment {enrolment_id} is taken back")
 
 
-def _unknown(worker_id: str) -> Told:
-    return Told(f"no enrolled worker {worker_id}; callsheet workers list shows them")
+def _unknown(worker_id: str) -> CommandFailed:
+    return CommandFailed(f"no enrolled worker {worker_id}; callsheet workers list shows them")
 
 
 def _show(workers: list[Worker], now: int) -> None:
@@ -180,14 +155,14 @@ def _show(workers: list[Worker], now: int) -> None:
     console().print(rows)
 
 
-def _show_enrolments(rights: list[Enrolment], now: int) -> None:
+def _show_enrolments(enrolments: list[Enrolment], now: int) -> None:
     rows = table("enrolment", "queues", "tenants", "uses left", "made", "ends in")
-    for right in rights:
-        made, ends = f"{span(now - right.created_at)} ago", span(right.expires_at - now)
-        rows.add_row(right.enrolment_id, _names(right.queues), _names(right.tenants), str(right.uses_left), made, ends)
+    for each in enrolments:
+        age, ends = f"{span(now - each.created_at)} ago", span(each.expires_at - now)
+        rows.add_row(each.enrolment_id, _names(each.queues), _names(each.tenants), str(each.uses_left), age, ends)
     console().print(rows)
 
 
-def _names(bound: tuple[str, ...] | None) -> str:
-    """What a worker is bound to, for a table."""
-    return "all" if bound is None else escape(", ".join(bound))
+def _names(limits: tuple[str, ...] | None) -> str:
+    """Return the queues or tenants that a worker is limited to, as text."""
+    return "all" if limits is None else escape(", ".join(limits))

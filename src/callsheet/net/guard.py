@@ -14,6 +14,7 @@ import re
 import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -69,6 +70,8 @@ NOT_PUBLIC_6 = tuple(
 )
 NAT64 = ipaddress.ip_network("64:ff9b::/96")
 MAPPED = ipaddress.ip_network("::ffff:0:0/96")
+
+MAX_PORT = 65_535
 
 
 class InvalidTarget(InvalidInput):
@@ -223,3 +226,35 @@ def _literal(text: str) -> Address | None:
         return ipaddress.ip_address(text)
     except ValueError:
         return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AddressSettings:
+    """The settings of a server or worker process that say which addresses its outgoing requests may reach."""
+
+    webhook_http: bool = False
+    webhook_networks: Sequence[str] | None = None
+    webhook_ports: Sequence[str] | None = None
+    storage_http: bool = False
+    storage_networks: Sequence[str] | None = None
+    storage_ports: Sequence[str] | None = None
+
+    def webhook_rules(self) -> Rules:
+        """Return the rules for callbacks; raises InvalidInput."""
+        return address_rules(self.webhook_networks, self.webhook_ports, http=self.webhook_http)
+
+    def storage_rules(self) -> Rules:
+        """Return the rules for storages and sources named in requests: those of webhooks unless a setting is given."""
+        if not (self.storage_http or self.storage_networks or self.storage_ports):
+            return self.webhook_rules()
+        return address_rules(self.storage_networks, self.storage_ports, http=self.storage_http, prefix="storage")
+
+
+def address_rules(
+    allowed: Sequence[str] | None, ports: Sequence[str] | None, *, http: bool, prefix: str = "webhook"
+) -> Rules:
+    """Return the rules that settings such as `--webhook-networks` and `--webhook-ports` give; raises InvalidInput."""
+    wrong = [port for port in ports or () if not port.isdecimal() or not 0 < int(port) <= MAX_PORT]
+    if wrong:
+        raise InvalidInput(f"{wrong[0]!r} is no port; write --{prefix}-ports 443,9443")
+    return Rules(http, networks(allowed or ()), frozenset(map(int, ports)) if ports else None)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from callsheet.cli.testkit import run_checks
-from callsheet.cli.testkit.of_workers import CHECKS
+from callsheet.cli.testkit.harness import staged
 from callsheet.cli.testkit.report import Found, Verdict
-from callsheet.cli.testkit.stage import staged
+from callsheet.cli.testkit.worker_checks import CHECKS
 from tools.check_types import node
 
 ROOT = Path(__file__).parents[3]

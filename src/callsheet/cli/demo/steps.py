@@ -1,25 +1,26 @@
-"""The steps of the demo, as a client of the public API. Each can be interrupted and done again."""
+"""The steps of the demo, as a client of the public API. Each step can be interrupted and repeated."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import TracebackType
+from typing import Any, NamedTuple, Self
 
 import httpx2
 
+from callsheet.cli.errors import CommandFailed
 from callsheet.client import Client as Api
 from callsheet.contracts.cortana.jobs import PIPELINE
-from callsheet.receiver import Receiver
+from callsheet.receiver import NotVerified, Receiver
 
-from ..failures import Told  # noqa: TID252 - the commands' own
 from .home import Home
-from .receiver import Inbox
 
-LOOK_S = 0.2
+MAX_BYTES = 1_000_000
+POLL_S = 0.2
 WORDS = "call times"
-PATIENCE = httpx2.Timeout(60)
+REQUEST_LIMIT = httpx2.Timeout(60)
 SCRIPT = """\
 ---
 size: 480p
@@ -41,20 +42,84 @@ Everybody reads the same page. Budget: $4,200. Questions? @production or #callsh
 
 """
 
-Tell = Callable[[float, str], None]
+Update = Callable[[float, str], None]
 
 
-class StepFailed(Told):
-    """A step's work ended badly: it would do so for ever, unless the demo starts over."""
+class Inbox:
+    """A small webhook server that keeps the verified events; `until` waits for one."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+        self.receiver: Receiver | None = None
+        self.events: list[dict[str, Any]] = []
+        self.refusals = 0
+        self._news = asyncio.Event()
+        self._server: asyncio.Server | None = None
+
+    @property
+    def url(self) -> str:
+        """The URL of the server."""
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    async def __aenter__(self) -> Self:
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    async def until(self, job_id: str, status: str) -> dict[str, Any]:
+        """Return the event with this status of a job, waiting for it."""
+        while True:
+            for event in self.events:
+                if event.get("job_id") == job_id and event.get("status") == status:
+                    return event
+            self._news.clear()
+            await self._news.wait()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+            lines = [line.partition(":") for line in head.split("\r\n")[1:] if line]
+            headers = {name.strip().lower(): value.strip() for name, _, value in lines}
+            body = await reader.readexactly(min(MAX_BYTES, int(headers.get("content-length", "0"))))
+            status = self._receive(headers, body)
+            writer.write(f"HTTP/1.1 {status}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n".encode())
+            await writer.drain()
+        except (OSError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        finally:
+            writer.close()
+
+    def _receive(self, headers: dict[str, str], body: bytes) -> str:
+        if self.receiver is None:
+            return "503 Service Unavailable"
+        try:
+            event = self.receiver.verify(headers, body)
+        except NotVerified:
+            self.refusals += 1
+            return "401 Unauthorized"
+        with self.receiver.once(event.event_id) as is_new:
+            if is_new:
+                self.events.append(event.body)
+                self._news.set()
+        return "204 No Content"
+
+
+class StepFailed(CommandFailed):
+    """A step's job failed. It would fail again, unless the demo starts over."""
 
     def __init__(self, what: str, error: Any) -> None:
         if isinstance(error, dict):
             error = ": ".join(str(error[name]) for name in ("code", "message") if error.get(name))
-        super().__init__(f"{what}: {error or 'it was canceled'}; started again, the demo begins anew")
+        super().__init__(f"{what}: {error or 'it was canceled'}; started again, the demo begins from the first step")
 
 
-class Row(NamedTuple):
-    """What a step came to, for the table at the end."""
+class Result(NamedTuple):
+    """The outcome of a step, for the table at the end."""
 
     step: str
     outcome: str
@@ -62,7 +127,7 @@ class Row(NamedTuple):
 
 
 class Client(NamedTuple):
-    """The API, as requests and as Python's client, and the demo's folder and inbox."""
+    """The API, as plain HTTP and as the Python client, with the demo's folder and inbox."""
 
     http: httpx2.AsyncClient
     api: Api
@@ -70,143 +135,143 @@ class Client(NamedTuple):
     inbox: Inbox
 
     async def get(self, path: str, **query: Any) -> dict[str, Any]:
-        """One answer; raises Told."""
-        return _checked(await self.http.get(path, params=query or None))
+        """Return the body of a response; raises CommandFailed."""
+        return _body(await self.http.get(path, params=query or None))
 
     async def post(self, path: str, body: Any = None, **headers: str) -> dict[str, Any]:
-        """One answer; raises Told."""
+        """Send a body and return the body of the response; raises CommandFailed."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        return _checked(await self.http.post(path, json=body if body is not None else {}, headers=named))
+        return _body(await self.http.post(path, json=body if body is not None else {}, headers=named))
 
     async def save(self, path: str, name: str) -> Path:
-        """A file of the server in the demo's folder."""
+        """Download a file into the demo's folder."""
         target = self.home.path(name)
         async with self.http.stream("GET", path, follow_redirects=True) as answer:
             if answer.is_error:
                 await answer.aread()
-                _checked(answer)
+                _body(answer)
             with target.open("wb") as file:
                 async for piece in answer.aiter_bytes():
                     file.write(piece)
         return target
 
 
-def _checked(answer: httpx2.Response) -> dict[str, Any]:
+def _body(answer: httpx2.Response) -> dict[str, Any]:
     body: dict[str, Any] = answer.json() if answer.content else {}
     if answer.is_error:
-        raise Told(f"{answer.request.method} {answer.request.url.path}: {body.get('detail') or answer.status_code}")
+        raise CommandFailed(
+            f"{answer.request.method} {answer.request.url.path}: {body.get('detail') or answer.status_code}"
+        )
     return body
 
 
-async def compose(client: Client, tell: Tell) -> Row:
-    """A script becomes a video."""
-    name = f"demo-compose-{client.home.kept.get('tries', 1)}"
-    made = await client.post("/api/jobs", {"task": "compose", "payload": {"script": SCRIPT}}, Idempotency_Key=name)
+async def compose(client: Client, update: Update) -> Result:
+    """Compose a video from a script."""
+    name = f"demo-compose-{client.home.state.get('tries', 1)}"
+    created = await client.post("/api/jobs", {"task": "compose", "payload": {"script": SCRIPT}}, Idempotency_Key=name)
     over = ("Done", "Failed", "Canceled")
-    async for job in _watched(client, f"/api/jobs/{made['jobId']}", lambda job: job["status"] in over):
-        tell(job["percent"], job.get("phase") or job["status"])
+    async for job in _poll(client, f"/api/jobs/{created['jobId']}", lambda job: job["status"] in over):
+        update(job["percent"], job.get("phase") or job["status"])
     if job["status"] != "Done":
         raise StepFailed("no video was composed", next(iter(job["errors"]), None))
-    path = await client.save(f"/v1/jobs/{made['jobId']}/artifacts/video.mp4", "composed.mp4")
-    return Row("compose: script → video", f"{path.stat().st_size // 1024} KB", path.name)
+    path = await client.save(f"/v1/jobs/{created['jobId']}/artifacts/video.mp4", "composed.mp4")
+    return Result("compose: script → video", f"{path.stat().st_size // 1024} KB", path.name)
 
 
-async def add_video(client: Client, tell: Tell) -> Row:
-    """The video goes through transcode, sample, ocr and segment_index."""
-    video_id = client.home.kept.get("video_id")
+async def add_video(client: Client, update: Update) -> Result:
+    """Upload the video; it goes through transcode, sample, ocr and segment_index."""
+    video_id = client.home.state.get("video_id")
     if not video_id or (await client.get(f"/videos/{video_id}"))["status"] == "uploading":
-        tell(0, "uploading")
+        update(0, "uploading")
         video_id = await client.api.add_video(client.home.path("composed.mp4"), title="The call sheet")
-        client.home.keep(video_id=video_id)
+        client.home.save(video_id=video_id)
     over = ("ready", "failed")
-    async for video in _watched(client, f"/videos/{video_id}", lambda video: video["status"] in over):
-        begun = [stage for stage in PIPELINE if stage in video["jobs"]]
-        here = (await client.get(f"/v1/jobs/{video['jobs'][begun[-1]]}"))["progress"] if begun else 0.0
-        tell((100 * max(0, len(begun) - 1) + here) / len(PIPELINE), begun[-1] if begun else "queued")
+    async for video in _poll(client, f"/videos/{video_id}", lambda video: video["status"] in over):
+        stages = [stage for stage in PIPELINE if stage in video["jobs"]]
+        here = (await client.get(f"/v1/jobs/{video['jobs'][stages[-1]]}"))["progress"] if stages else 0.0
+        update((100 * max(0, len(stages) - 1) + here) / len(PIPELINE), stages[-1] if stages else "queued")
     if video["status"] != "ready":
         raise StepFailed("the video could not be read", video["error"])
-    about = video["coverage"]
-    told = f"{about['sampled']} frames looked at, {about['kept']} kept, {about['detections']} texts read"
-    return Row("transcode → sample → ocr → segment_index", told)
+    coverage = video["coverage"]
+    outcome = f"{coverage['sampled']} frames sampled, {coverage['kept']} kept, {coverage['detections']} texts read"
+    return Result("transcode → sample → ocr → segment_index", outcome)
 
 
-async def search(client: Client, tell: Tell) -> Row:
-    """Its words are found."""
-    found = await client.get("/search", q=WORDS, video_id=client.home.kept["video_id"])
-    if not found["hits"]:
+async def search(client: Client, update: Update) -> Result:
+    """Search the text on screen."""
+    page = await client.get("/search", q=WORDS, video_id=client.home.state["video_id"])
+    if not page["hits"]:
         raise StepFailed("the search found nothing", f"{WORDS!r} was not read in the video")
-    hit = found["hits"][0]
-    client.home.keep(hit=[hit["t_start"], hit["t_end"]])
-    tell(100, "found")
-    return Row(f"search “{WORDS}”", f"“{hit['text']}” at {hit['t_start'] / 1000:.1f} s")
+    hit = page["hits"][0]
+    client.home.save(hit=[hit["t_start"], hit["t_end"]])
+    update(100, "found")
+    return Result(f"search “{WORDS}”", f"“{hit['text']}” at {hit['t_start'] / 1000:.1f} s")
 
 
-async def clip(client: Client, tell: Tell) -> Row:
-    """A clip of the hit is cut."""
-    start, end = client.home.kept["hit"]
-    video_id = client.home.kept["video_id"]
+async def clip(client: Client, update: Update) -> Result:
+    """Cut a clip of the search hit."""
+    start, end = client.home.state["hit"]
+    video_id = client.home.state["video_id"]
     body = {"video_id": video_id, "clip_id": f"demo-{video_id}", "t_start": start, "t_end": end, "padding_ms": 500}
-    made = await client.post("/clips", body)
+    created = await client.post("/clips", body)
     over = ("done", "failed")
-    async for cut in _watched(client, f"/clips/{made['clip_id']}", lambda cut: cut["status"] in over):
-        tell((await client.get(f"/v1/jobs/{made['job_id']}"))["progress"], cut["status"])
+    async for cut in _poll(client, f"/clips/{created['clip_id']}", lambda cut: cut["status"] in over):
+        update((await client.get(f"/v1/jobs/{created['job_id']}"))["progress"], cut["status"])
     if cut["status"] != "done":
-        raise StepFailed("no clip was cut", (await client.get(f"/v1/jobs/{made['job_id']}"))["error"])
-    path = await client.save(f"/clips/{made['clip_id']}/file", "clip.mp4")
-    told = f"{cut['actual_start'] / 1000:.1f} to {cut['actual_end'] / 1000:.1f} s, {path.stat().st_size // 1024} KB"
-    return Row("clip of the hit", told, path.name)
+        raise StepFailed("no clip was cut", (await client.get(f"/v1/jobs/{created['job_id']}"))["error"])
+    path = await client.save(f"/clips/{created['clip_id']}/file", "clip.mp4")
+    outcome = f"{cut['actual_start'] / 1000:.1f} to {cut['actual_end'] / 1000:.1f} s, {path.stat().st_size // 1024} KB"
+    return Result("clip of the hit", outcome, path.name)
 
 
-async def transcode(client: Client, tell: Tell) -> Row:
-    """An output is made of it, and each move is told to a receiver that verifies the signature."""
+async def transcode(client: Client, update: Update) -> Result:
+    """Transcode the video; webhooks report each status to a receiver that verifies their signatures."""
     client.inbox.receiver = Receiver([await _secret(client)])
     body = {
-        "source": f"object:{await _own_source(client)}",
+        "source": f"object:{await _source_key(client)}",
         "outputs": [{"key": "voice.mp3", "format": "mp3", "loudness_lufs": -16}],
         "status_webhook_url": client.inbox.url,
     }
-    name = f"demo-transcode-{client.home.kept['source'].rpartition('/')[0][-36:]}"
-    made = await client.post("/transcode", body, Idempotency_Key=name)
-    job_id = made["job_id"]
+    name = f"demo-transcode-{client.home.state['source'].rpartition('/')[0][-36:]}"
+    created = await client.post("/transcode", body, Idempotency_Key=name)
+    job_id = created["job_id"]
     path = f"/transcode/status?job_id={job_id}"
     over = ("succeeded", "failed", "dead_letter")
-    async for job in _watched(client, path, lambda job: job["status"] in over):
-        tell(job.get("progress") or 0.0, job["status"])
+    async for job in _poll(client, path, lambda job: job["status"] in over):
+        update(job.get("progress") or 0.0, job["status"])
     if job["status"] != "succeeded":
         raise StepFailed(f"transcode ended as {job['status']}", job.get("error"))
-    if not client.home.kept.get("delivered"):
+    if not client.home.state.get("delivered"):
         await client.inbox.until(job_id, "succeeded")
-        client.home.keep(delivered=len(client.inbox.events))
-    told = f"{client.home.kept['delivered']} callbacks delivered and verified"
-    return Row("transcode → mp3, signed webhook", told)
+        client.home.save(delivered=len(client.inbox.events))
+    outcome = f"{client.home.state['delivered']} callbacks delivered and verified"
+    return Result("transcode → mp3, signed webhook", outcome)
 
 
 async def _secret(client: Client) -> str:
-    """The requester's webhook secret: told once, so it is kept in the demo's own folder."""
-    if "secret" not in client.home.kept:
-        client.home.keep(secret=(await client.post("/v1/webhooks/secret"))["secret"])
-    secret: str = client.home.kept["secret"]
+    """Return the webhook secret, which the server shows once and the demo's folder keeps."""
+    if "secret" not in client.home.state:
+        client.home.save(secret=(await client.post("/v1/webhooks/secret"))["secret"])
+    secret: str = client.home.state["secret"]
     return secret
 
 
-async def _own_source(client: Client) -> str:
-    """The composed video as an upload of ours."""
-    if "source" not in client.home.kept:
-        client.home.keep(source=(await client.api.upload(client.home.path("composed.mp4"))).key)
-    source: str = client.home.kept["source"]
+async def _source_key(client: Client) -> str:
+    """Return the key of the composed video as an upload."""
+    if "source" not in client.home.state:
+        client.home.save(source=(await client.api.upload(client.home.path("composed.mp4"))).key)
+    source: str = client.home.state["source"]
     return source
 
 
-async def _watched(
-    client: Client, path: str, is_over: Callable[[dict[str, Any]], bool]
-) -> AsyncIterator[dict[str, Any]]:
-    """What is to be read there, now and then, until it is over."""
+async def _poll(client: Client, path: str, is_over: Callable[[dict[str, Any]], bool]) -> AsyncIterator[dict[str, Any]]:
+    """Yield the body at a path repeatedly, until `is_over`."""
     while True:
-        found = await client.get(path)
-        yield found
-        if is_over(found):
+        body = await client.get(path)
+        yield body
+        if is_over(body):
             return
-        await asyncio.sleep(LOOK_S)
+        await asyncio.sleep(POLL_S)
 
 
 STEPS = (compose, add_video, search, clip, transcode)

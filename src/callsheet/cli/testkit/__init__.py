@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from callsheet.cli.failures import WrongInput
+from callsheet.cli.command_settings import TESTKIT_SERVER, TESTKIT_WORKER
+from callsheet.cli.errors import WrongInput
 from callsheet.cli.options import settings
-from callsheet.settings import TESTKIT_SERVER, TESTKIT_WORKER
 
 from .report import Check, Found, Verdict, as_json, judge, show, skipped
 
 if TYPE_CHECKING:
-    from .peer import Peer
-    from .stage import Stage
+    from .client import Peer
+    from .harness import Stage
 
 S = TypeVar("S", "Stage", "Peer")
 
@@ -47,8 +47,8 @@ tasks echo, fail and sleep. Ends with 0 when everything held, with 1 when someth
 @settings(TESTKIT_WORKER)
 def worker(program: tuple[str, ...], **given: Any) -> None:
     """Run a worker against a small control plane, with jobs and faults, and tell what held."""
-    from .of_workers import CHECKS  # noqa: PLC0415 - a server's checks need none of it
-    from .stage import staged  # noqa: PLC0415
+    from .harness import staged  # noqa: PLC0415
+    from .worker_checks import CHECKS  # noqa: PLC0415 - a server's checks need none of it
 
     async def run() -> list[Found]:
         async with staged(program) as stage:
@@ -73,8 +73,8 @@ not.""",
 @settings(TESTKIT_SERVER)
 def server(url: str, token: str | None, enqueue: str | None, **given: Any) -> None:
     """Check a control plane: ours, or another one that follows the contract."""
-    from .of_servers import CHECKS  # noqa: PLC0415 - a worker's checks need none of it
-    from .peer import Peer  # noqa: PLC0415
+    from .client import Peer  # noqa: PLC0415
+    from .server_checks import CHECKS  # noqa: PLC0415 - a worker's checks need none of it
 
     if not token:
         raise WrongInput("a token is needed: CALLSHEET_TOKEN=… callsheet testkit server")

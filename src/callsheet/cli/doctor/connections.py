@@ -1,4 +1,4 @@
-"""What the doctor looks at in a store. Whatever a store raises becomes a finding."""
+"""Checks of the store, the transport and the object storage. Whatever they raise becomes a finding."""
 
 from __future__ import annotations
 
@@ -10,20 +10,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
+from callsheet.cli.errors import check_url, without_password
+from callsheet.cli.open_store import missing_file
 from callsheet.engine.clock import DAY_MS, describe, read_mark
-from callsheet.kernel.errors import CallsheetError, SchemaMismatch
+from callsheet.engine.ids import new_id
+from callsheet.kernel.errors import CallsheetError, SchemaMismatch, StoreUnavailable
 from callsheet.kernel.job import Status
+from callsheet.objects import Objects, ObjectsError, ObjectsForbidden, ObjectsUnavailable, objects_from_url
 from callsheet.store import store_from_url
 from callsheet.store.protocol import Store
 from callsheet.store.sqlite import SqliteStore
 from callsheet.store.sqlite.files import open_to_others
 
 from .findings import Finding, Mark, bad, good, warning
-from .passwords import check_url, without_password
-from .stores import missing_file
 
-PATIENCE_S = 15.0
+STORE_LIMIT_S = 15.0
+TRANSPORT_LIMIT_S = 5.0
+OBJECTS_LIMIT_S = 20.0
+PROBE = b"callsheet doctor"
 ROUND_TRIPS = 20
 SLOW_MS = 20.0
 SKEW_MS = 1_000
@@ -39,23 +45,23 @@ RISKS = {
 
 
 async def check_store(url: str) -> list[Finding]:
-    """The findings; only the first where the store cannot be used."""
+    """Return the findings about a store; only one if the store cannot be used."""
     shown = without_password(url)
     try:
         check_url(url)
         store = store_from_url(url)
         if (path := missing_file(store)) is not None:
             return [_no_file(path, shown)]
-        async with asyncio.timeout(PATIENCE_S):
+        async with asyncio.timeout(STORE_LIMIT_S):
             return await _open_and_check(store, shown)
     except SchemaMismatch as error:
         advice = "pip install --upgrade callsheet" if "upgrade" in str(error) else "run: callsheet migrate"
         return [bad("schema", str(error), advice)]
     except TimeoutError:
-        return [bad("store", f"{shown} does not answer within {PATIENCE_S:g} s", "is the server up, the port open?")]
+        return [bad("store", f"{shown} does not answer within {STORE_LIMIT_S:g} s", "is the server up, the port open?")]
     except CallsheetError as error:
         return [bad("store", f"{shown}: {error}", "see --database-url and CALLSHEET_DATABASE_URL")]
-    except Exception as error:  # noqa: BLE001 - a doctor tells of everything and dies of nothing
+    except Exception as error:  # noqa: BLE001 - every failure becomes a finding
         return [bad("store", f"{shown}: {type(error).__name__}: {error}", "see --database-url")]
 
 
@@ -68,11 +74,11 @@ def _no_file(path: Path, shown: str) -> Finding:
 
 async def _open_and_check(store: Store, shown: str) -> list[Finding]:
     try:
-        with _warnings() as said:
+        with _warnings() as messages:
             await store.open()
         return [
             good("store", f"{shown} is open, its schema is current"),
-            *_durability(store, said),
+            *_durability(store, messages),
             *(_file_system(store) if isinstance(store, SqliteStore) else []),
             await _round_trip(store),
             await _clock(store),
@@ -85,27 +91,27 @@ async def _open_and_check(store: Store, shown: str) -> list[Finding]:
 
 @contextmanager
 def _warnings() -> Iterator[list[str]]:
-    """What the stores say in the log meanwhile: some tell of a server's settings there."""
-    said: list[str] = []
+    """Collect the warnings that a store logs inside the block: some are about a server's settings."""
+    messages: list[str] = []
 
     class Listener(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            said.append(record.getMessage())
+            messages.append(record.getMessage())
 
     listener, log = Listener(logging.WARNING), logging.getLogger("callsheet")
     log.addHandler(listener)
     propagates, log.propagate = log.propagate, False
     try:
-        yield said
+        yield messages
     finally:
         log.removeHandler(listener)
         log.propagate = propagates
 
 
-def _durability(store: Store, said: list[str]) -> list[Finding]:
+def _durability(store: Store, messages: list[str]) -> list[Finding]:
     risks = [advice for words, advice in RISKS.items() if words in store.durability]
     own = warning("durability", store.durability, "; ".join(risks)) if risks else good("durability", store.durability)
-    return [own, *(warning("server", text) for text in said)]
+    return [own, *(warning("server", text) for text in messages)]
 
 
 def _file_system(store: SqliteStore) -> list[Finding]:
@@ -137,12 +143,12 @@ def file_system_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
 
 
 async def _round_trip(store: Store) -> Finding:
-    taken: list[float] = []
+    times_ms: list[float] = []
     for _ in range(ROUND_TRIPS):
-        begun = time.perf_counter()
+        started = time.perf_counter()
         await store.paused_queues()  # a small read, which SQLite's clock is not
-        taken.append((time.perf_counter() - begun) * 1000)
-    middle = statistics.median(taken)
+        times_ms.append((time.perf_counter() - started) * 1000)
+    middle = statistics.median(times_ms)
     text = f"{middle:.2f} ms (median of {ROUND_TRIPS})"
     if middle > SLOW_MS:
         return warning("round trip", text, "run workers nearer to the store")
@@ -160,7 +166,7 @@ async def _clock(store: Store) -> Finding:
 
 
 async def _clock_steps(store: Store) -> Finding:
-    """Whether the store's clock stepped within the last day, by what those who sweep have noted."""
+    """Report steps of the store's clock within a day, as the housekeeping recorded them."""
     mark, now = await read_mark(store), await store.now()
     recent = [step for step in (mark.steps if mark else ()) if abs(now - step.at) < DAY_MS]
     if recent:
@@ -172,14 +178,87 @@ async def _clock_steps(store: Store) -> Finding:
 
 async def _queues(store: Store) -> list[Finding]:
     counts, paused = await store.counts(), await store.paused_queues()
-    found: list[Finding] = []
+    findings: list[Finding] = []
     for queue in sorted(counts.keys() | paused):
         words = ", ".join(f"{count} {status.value}" for status, count in counts.get(queue, {}).items() if count)
         name, text = f"queue {queue}", words or "empty"
         if queue in paused:
-            found.append(warning(name, f"paused; {text}", f"callsheet jobs resume {queue}"))
+            findings.append(warning(name, f"paused; {text}", f"callsheet jobs resume {queue}"))
         else:
-            found.append(Finding(Mark.GOOD, name, text))
+            findings.append(Finding(Mark.GOOD, name, text))
     dead = sum(by_status.get(Status.DEAD_LETTER, 0) for by_status in counts.values())
     letters = warning("dead letters", str(dead), "callsheet jobs dead") if dead else good("dead letters", "none")
-    return [*(found or [good("queues", "no jobs yet")]), letters]
+    return [*(findings or [good("queues", "no jobs yet")]), letters]
+
+
+async def check_transport(database_url: str, redis_url: str | None) -> list[Finding]:
+    """Return one finding about the transport; none without a transport."""
+    if not redis_url:
+        return []
+    shown = without_password(redis_url)
+    try:
+        if store_from_url(database_url).streams:
+            return [warning("transport", "the store is Redis itself and needs no other", "unset CALLSHEET_REDIS_URL")]
+        async with asyncio.timeout(TRANSPORT_LIMIT_S):
+            return [await _check_streams(redis_url, shown)]
+    except ModuleNotFoundError as error:
+        return [bad("transport", f"the driver is missing ({error.name})", "pip install 'callsheet[redis]'")]
+    except (StoreUnavailable, TimeoutError) as error:
+        reason = str(error) or f"no answer within {TRANSPORT_LIMIT_S:g} s"
+        return [warning("transport", f"{shown}: {reason}", "jobs are found by polling until it is back")]
+    except CallsheetError as error:
+        return [bad("transport", f"{shown}: {error}", "see --redis-url and CALLSHEET_REDIS_URL")]
+
+
+async def _check_streams(redis_url: str, shown: str) -> Finding:
+    from callsheet.engine.transport.wire import Wire  # noqa: PLC0415 - its driver is an extra
+
+    wire = Wire(redis_url)
+    try:
+        version = await wire.version()
+        started = time.perf_counter()
+        streams = await wire.lengths()
+        took_ms = (time.perf_counter() - started) * 1000
+    finally:
+        await wire.close()
+    messages = f"{sum(streams.values())} messages in {len(streams)} streams"
+    return good("transport", f"{shown}, Redis {version}, {took_ms:.2f} ms, {messages}")
+
+
+async def check_objects(url: str | None) -> list[Finding]:
+    """Return one finding about the object storage; none without one."""
+    if not url:
+        return []
+    try:
+        objects = objects_from_url(url)
+        if (folder := _missing_folder(url)) is not None:
+            return [warning("objects", f"{folder} does not exist yet", "the first file that is kept makes it")]
+        async with asyncio.timeout(OBJECTS_LIMIT_S), objects:
+            return [await _probe_objects(objects)]
+    except TimeoutError:
+        return [bad("objects", f"no answer within {OBJECTS_LIMIT_S:g} s", "is S3_ENDPOINT right, the server up?")]
+    except ObjectsForbidden as error:
+        return [bad("objects", f"{error}", "see S3_ACCESS_KEY_ID, S3_SECRET_ACCESS_KEY and what they may do")]
+    except ObjectsUnavailable as error:
+        return [bad("objects", f"{error}", "is S3_ENDPOINT right, the server up, the disk full?")]
+    except ObjectsError as error:
+        return [bad("objects", f"{error}", "see --objects-url and CALLSHEET_OBJECTS_URL")]
+
+
+def _missing_folder(url: str) -> Path | None:
+    """Return the folder of a file: URL if it does not exist: a check must not create it."""
+    parts = urlsplit(url)
+    folder = Path(unquote(parts.path))
+    return folder if parts.scheme == "file" and not folder.exists() else None
+
+
+async def _probe_objects(objects: Objects) -> Finding:
+    key = f"doctor/{new_id()}"
+    started = time.perf_counter()
+    await objects.put(key, PROBE, only_if_absent=True)
+    same = await objects.get(key) == PROBE
+    await objects.delete(key)
+    took_ms = (time.perf_counter() - started) * 1000
+    if not same or await objects.exists(key):
+        return bad("objects", f"{objects.place} does not keep what it is given", "is it a real S3?")
+    return good("objects", f"{objects.place}: written, read and deleted in {took_ms:.0f} ms")

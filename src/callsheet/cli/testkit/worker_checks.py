@@ -14,9 +14,9 @@ import time
 from callsheet.kernel import commands
 from callsheet.kernel.job import Outcome, Status
 
+from .harness import ENDS, TERMS, Stage
 from .proxy import Asked, Fate, page, problem
 from .report import Check, need
-from .stage import ENDS, TERMS, Stage
 
 CLAIM = frozenset({"claim"})
 BEATS = frozenset({"heartbeat", "heartbeats"})

@@ -13,7 +13,7 @@ from asyncio.subprocess import Process
 from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
-from callsheet.cli.failures import WrongInput
+from callsheet.cli.errors import WrongInput
 from callsheet.contracts.control_plane import claims, enrolment, routes
 from callsheet.contracts.control_plane.claims import Terms
 from callsheet.engine import Engine

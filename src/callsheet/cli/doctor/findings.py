@@ -1,15 +1,15 @@
-"""What the doctor finds."""
+"""A finding of `callsheet doctor`: one line about one thing that can be wrong."""
 
 from __future__ import annotations
 
 from enum import StrEnum
 from typing import NamedTuple
 
-from .passwords import without_passwords
+from callsheet.cli.errors import without_passwords
 
 
 class Mark(StrEnum):
-    """How it looks."""
+    """How good a finding is."""
 
     GOOD = "✓"
     WARNING = "!"
@@ -17,7 +17,7 @@ class Mark(StrEnum):
 
 
 class Finding(NamedTuple):
-    """One line of the doctor's: what was looked at, how it is, and what to do next."""
+    """What was checked, its state, and what to do about it."""
 
     mark: Mark
     name: str
@@ -25,20 +25,20 @@ class Finding(NamedTuple):
     advice: str = ""
 
     def to_show(self) -> Finding:
-        """On one line, without passwords."""
+        """Return the finding on one line, without passwords."""
         return self._replace(text=" ".join(without_passwords(self.text).split()))
 
 
 def good(name: str, text: str) -> Finding:
-    """Nothing to do."""
+    """Return a finding that needs no action."""
     return Finding(Mark.GOOD, name, text)
 
 
 def warning(name: str, text: str, advice: str = "") -> Finding:
-    """Worth a look."""
+    """Return a finding that an operator should look at."""
     return Finding(Mark.WARNING, name, text, advice)
 
 
 def bad(name: str, text: str, advice: str = "") -> Finding:
-    """Nothing works before this is mended."""
+    """Return a finding about something broken."""
     return Finding(Mark.BAD, name, text, advice)

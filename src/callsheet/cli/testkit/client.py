@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 
 import httpx2
 
-from callsheet.cli.failures import Told
+from callsheet.cli.errors import CommandFailed
 
 from .report import Broken, Check
 
@@ -86,10 +86,10 @@ class Peer:
             answer = await self.hand().claim(self.stream(), protocol=2)
         except httpx2.TransportError as error:
             await self._http.aclose()
-            raise Told(f"no answer from {self.url} ({str(error) or type(error).__name__})") from None
+            raise CommandFailed(f"no answer from {self.url} ({str(error) or type(error).__name__})") from None
         except Broken as broken:
             await self._http.aclose()
-            raise Told(f"{self.url} is no control plane that takes this token: {broken}") from None
+            raise CommandFailed(f"{self.url} is no control plane that takes this token: {broken}") from None
         self.extended = int(answer.get("protocol") or 1) > 1
         return self
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx2
 
-from .peer import NAMES, Peer
+from .client import NAMES, Peer
 from .report import Check, Skipped, need
 
 GIVEN = (*NAMES, "payload", "lease_ttl_seconds", "heartbeat_interval_seconds")
