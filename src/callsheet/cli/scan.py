@@ -56,7 +56,7 @@ async def _scan(given: dict[str, Any], owner: Owner, patience: Patience, every_s
 
 def _print(result: ScanResult, *, as_json: bool) -> None:
     if as_json:
-        print_json(result._asdict())
+        print_json({"seen": result.seen, "started": result.started_ids, "odd": result.odd})
         return
     for video_id in result.started_ids:
         click.echo(f"started {video_id}")
