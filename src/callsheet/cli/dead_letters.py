@@ -62,10 +62,10 @@ def command() -> None:
 @command.command("list", epilog="\b\nExample:\n  callsheet dead-letters list --task resize --error-code oom")
 @settings(DEAD_LIST)
 @with_engine()
-async def list_(engine: Engine, **given: Unpack[Filter]) -> None:
+async def list_(engine: Engine, **arguments: Unpack[Filter]) -> None:
     """Show the newest dead letters as a table with their reasons, or all their fields as JSON."""
-    jobs, more = await _first(engine, _selection(given), given["limit"] or PAGE)
-    if given["json"]:
+    jobs, more = await _first(engine, _selection(arguments), arguments["limit"] or PAGE)
+    if arguments["json"]:
         print_json([_as_json(job) for job in jobs])
     elif jobs:
         show_dead(jobs, await engine.store.now())
@@ -100,13 +100,13 @@ async def show(engine: Engine, job_id: str, *, json: bool) -> None:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @settings(DEAD_REPLAY)
 @with_engine()
-async def replay(engine: Engine, ids: tuple[str, ...], **given: Unpack[Filter]) -> None:
+async def replay(engine: Engine, ids: tuple[str, ...], **arguments: Unpack[Filter]) -> None:
     """Put jobs back into their queues with fresh attempts: the named jobs, else all jobs that match the filters.
 
     Without an ID it asks for confirmation. If a job's contract does not allow that, a copy of it runs, one copy even
     if repeated. The exit code is 1 if a job could not be replayed.
     """
-    await _change(engine, ids, given, "replay", dead_letters.replay)
+    await _change(engine, ids, arguments, "replay", dead_letters.replay)
 
 
 @command.command(
@@ -117,24 +117,24 @@ async def replay(engine: Engine, ids: tuple[str, ...], **given: Unpack[Filter]) 
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @settings(DEAD_PURGE)
 @with_engine()
-async def purge(engine: Engine, ids: tuple[str, ...], **given: Unpack[Filter]) -> None:
+async def purge(engine: Engine, ids: tuple[str, ...], **arguments: Unpack[Filter]) -> None:
     """Delete jobs with their events and attempts: the named jobs, else all that match the filters. Asks first."""
-    await _change(engine, ids, given, "purge", dead_letters.purge)
+    await _change(engine, ids, arguments, "purge", dead_letters.purge)
 
 
-async def _change(engine: Engine, ids: tuple[str, ...], given: Filter, action: str, change: Change) -> None:
+async def _change(engine: Engine, ids: tuple[str, ...], arguments: Filter, action: str, change: Change) -> None:
     """Choose the jobs, ask for confirmation, and change the jobs in batches below a progress bar."""
     if ids:
         claims = [(await _dead_letter(engine, job_id)).claim for job_id in dict.fromkeys(ids)]
     else:
-        claims = [job.claim for job in (await _first(engine, _selection(given), given["limit"]))[0]]
-    if claims and not given["yes"] and (action == "purge" or not ids):
+        claims = [job.claim for job in (await _first(engine, _selection(arguments), arguments["limit"]))[0]]
+    if claims and not arguments["yes"] and (action == "purge" or not ids):
         click.confirm(f"{action} {len(claims)} jobs?", abort=True, err=True)
-    result = await _change_all(engine, claims, action, change, given.get("rate"))
+    result = await _change_all(engine, claims, action, change, arguments.get("rate"))
     if claims:
         target = claims[0].job_id if len(claims) == 1 else "many"
         await record_audit(engine.store, ACT_OF[action], target=target, jobs=result.done)
-    if given["json"]:
+    if arguments["json"]:
         print_json(result._asdict())
     else:
         click.echo(f"{action}: {result.done} done, {result.refused} refused{f': {result.why}' if result.why else ''}")
@@ -177,15 +177,15 @@ async def _dead_letter(engine: Engine, job_id: str) -> Job:
     return job
 
 
-def _selection(given: Filter) -> Wanted:
-    times = {name: given.get(name) for name in ("created_from", "created_to", "ended_from", "ended_to")}
+def _selection(arguments: Filter) -> Wanted:
+    times = {name: arguments.get(name) for name in ("created_from", "created_to", "ended_from", "ended_to")}
     return Wanted(
         None,
-        given["ended_as"],
-        given["task"],
-        given["queue"],
-        given["contract"],
-        given["error_code"],
+        arguments["ended_as"],
+        arguments["task"],
+        arguments["queue"],
+        arguments["contract"],
+        arguments["error_code"],
         **{name: round(at.timestamp() * 1000) for name, at in times.items() if isinstance(at, datetime)},
     )
 

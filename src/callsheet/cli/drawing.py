@@ -152,36 +152,38 @@ class Table:
         head = [(tuple(escape(column.name) for column in self.columns), "bold")] if self._show_header else []
         rows = [
             [
-                _lines(_restyled(spans(cell), style or column.style))
+                _lines(_apply_style(spans(cell), style or column.style))
                 for cell, column in zip(cells, self.columns, strict=False)
             ]
             for cells, style in [*head, *self._rows]
         ]
-        widths = _fitting([_wanted(rows, at, column) for at, column in enumerate(self.columns)], self.columns, width)
+        widths = _fitting(
+            [_natural_width(rows, at, column) for at, column in enumerate(self.columns)], self.columns, width
+        )
         if self._title:
             yield [(self._title, "bold")]
         for row in rows:
-            folded = [[part for line in cell for part in fold(line, widths[at])] for at, cell in enumerate(row)]
-            for n in range(max((len(cell) for cell in folded), default=0)):
-                yield _joined([cell[n] if n < len(cell) else [] for cell in folded], widths, self.columns)
+            cells_of_row = [[part for line in cell for part in fold(line, widths[at])] for at, cell in enumerate(row)]
+            for n in range(max((len(cell) for cell in cells_of_row), default=0)):
+                yield _join_cells([cell[n] if n < len(cell) else [] for cell in cells_of_row], widths, self.columns)
 
 
 def fold(line: Sequence[Span], width: int) -> list[list[Span]]:
     """Return a line as several that fit, cut between words where there are some, else within one."""
     if sum(width_of(text) for text, _ in line) <= width:
         return [list(line)]
-    marked = [(c, style) for text, style in line for c in text]
-    made: list[list[Span]] = []
-    while marked:
+    characters = [(c, style) for text, style in line for c in text]
+    lines: list[list[Span]] = []
+    while characters:
         room, end = width, 0
-        while end < len(marked) and (room := room - width_of(marked[end][0])) >= 0:
+        while end < len(characters) and (room := room - width_of(characters[end][0])) >= 0:
             end += 1
         end = max(1, end)
-        if end < len(marked) and (spaces := [at for at in range(1, end + 1) if marked[at][0] == " "]):
+        if end < len(characters) and (spaces := [at for at in range(1, end + 1) if characters[at][0] == " "]):
             end = spaces[-1]
-        made.append(marked[:end])
-        marked = marked[end + 1 :] if end < len(marked) and marked[end][0] == " " else marked[end:]
-    return made
+        lines.append(characters[:end])
+        characters = characters[end + 1 :] if end < len(characters) and characters[end][0] == " " else characters[end:]
+    return lines
 
 
 def _lines(parts: Iterable[Span]) -> list[list[Span]]:
@@ -193,13 +195,13 @@ def _lines(parts: Iterable[Span]) -> list[list[Span]]:
     return lines
 
 
-def _restyled(parts: Iterable[Span], style: str) -> Iterator[Span]:
+def _apply_style(parts: Iterable[Span], style: str) -> Iterator[Span]:
     return ((text, own or style) for text, own in parts)
 
 
-def _wanted(rows: Sequence[Sequence[list[list[Span]]]], at: int, column: Column) -> int:
-    found = [sum(width_of(text) for text, _ in line) for row in rows if at < len(row) for line in row[at]]
-    return max([*found, column.min_width or 0, 1])
+def _natural_width(rows: Sequence[Sequence[list[list[Span]]]], at: int, column: Column) -> int:
+    widths = [sum(width_of(text) for text, _ in line) for row in rows if at < len(row) for line in row[at]]
+    return max([*widths, column.min_width or 0, 1])
 
 
 def _fitting(widths: list[int], columns: Sequence[Column], width: int) -> list[int]:
@@ -214,7 +216,7 @@ def _fitting(widths: list[int], columns: Sequence[Column], width: int) -> list[i
     return widths
 
 
-def _joined(cells: Sequence[list[Span]], widths: Sequence[int], columns: Sequence[Column]) -> list[Span]:
+def _join_cells(cells: Sequence[list[Span]], widths: Sequence[int], columns: Sequence[Column]) -> list[Span]:
     line: list[Span] = []
     for at, cell in enumerate(cells):
         free = " " * max(0, widths[at] - sum(width_of(text) for text, _ in cell))

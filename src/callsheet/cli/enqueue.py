@@ -47,17 +47,17 @@ standard error and the result to standard output, and the exit code is 1 unless 
 @click.argument("rest", metavar="", nargs=-1)
 @settings(ENQUEUE)
 @click.pass_context
-def command(ctx: click.Context, /, target: str, rest: tuple[str, ...], **given: Any) -> None:
+def command(ctx: click.Context, /, target: str, rest: tuple[str, ...], **arguments: Any) -> None:
     """Create a job. The job is in the store before its id is printed.
 
     With MODULE:APP the app must have the task, and the arguments are checked against the function's signature.
     Without it (if the first argument has no colon) the job gets the task's name and the arguments unchecked.
     """
-    logs.set_up("human", given["log_level"])
-    url: str | None = given["database_url"]
+    logs.set_up("human", arguments["log_level"])
+    url: str | None = arguments["database_url"]
     if ":" in target:
         flag = ctx.get_parameter_source("database_url") is ParameterSource.COMMANDLINE
-        app = load_app(target, Places(url if flag else None), debug=given["log_level"] == "debug")
+        app = load_app(target, Places(url if flag else None), debug=arguments["log_level"] == "debug")
         task, payload = _task_and_payload(rest)
         definition = app.task_named(task).definition
     else:
@@ -65,11 +65,11 @@ def command(ctx: click.Context, /, target: str, rest: tuple[str, ...], **given: 
         check_url(app.database_url)
         task, payload = _task_and_payload((target, *rest))
         definition = Definition(task, _placeholder, contract=TASKS.get(task, ""))
-    values = _values(payload, given["arg"])
+    values = _values(payload, arguments["arg"])
     text = encode(values)
     if ":" in target:
         text = definition.payload((), definition.arguments(text))
-    run(_enqueue(app, definition, text, given))
+    run(_enqueue(app, definition, text, arguments))
 
 
 def _placeholder() -> None:
@@ -113,19 +113,19 @@ def _read(payload: str) -> Any:
         raise WrongInput(f'the payload is no JSON: {error}; write \'{{"name": "value"}}\', @file or -') from None
 
 
-async def _enqueue(app: Callsheet, definition: Definition, payload: str, given: dict[str, Any]) -> None:
+async def _enqueue(app: Callsheet, definition: Definition, payload: str, arguments: dict[str, Any]) -> None:
     async with app:
-        new = await _new_job(app, definition, payload, given)
+        new = await _new_job(app, definition, payload, arguments)
         (handle,) = await app.enqueue([new])
-        click.echo(handle.job_id, err=given["wait"])
+        click.echo(handle.job_id, err=arguments["wait"])
         if not handle.created:
             click.echo("callsheet: an earlier job has this key; no job was created", err=True)
-        if given["wait"]:
-            await _wait(app, handle.job_id, given["timeout"])
+        if arguments["wait"]:
+            await _wait(app, handle.job_id, arguments["timeout"])
 
 
-async def _new_job(app: Callsheet, definition: Definition, payload: str, given: dict[str, Any]) -> NewJob:
-    options = {name: value for name, value in given.items() if name in JOB_OPTIONS and value not in (None, ())}
+async def _new_job(app: Callsheet, definition: Definition, payload: str, arguments: dict[str, Any]) -> NewJob:
+    options = {name: value for name, value in arguments.items() if name in JOB_OPTIONS and value not in (None, ())}
     if "depends_on" in options:
         options["depends_on"] = await find_job_ids(await app.engine(), options["depends_on"])
     return job_of(definition, payload, cast("JobOptions", options))

@@ -53,16 +53,16 @@ def command() -> None:
 @command.command("list", epilog="\b\nExample:\n  callsheet jobs list --queue media --status failed --json")
 @settings(JOBS_LIST)
 @with_engine()
-async def list_(engine: Engine, **given: Unpack[Filter]) -> None:
+async def list_(engine: Engine, **arguments: Unpack[Filter]) -> None:
     """Show the newest jobs as a table, or all their fields as JSON."""
-    page = await engine.find(_query(given, tuple(Status(status) for status in given["status"])))
-    if given["json"]:
+    page = await engine.find(_query(arguments, tuple(Status(status) for status in arguments["status"])))
+    if arguments["json"]:
         print_json([as_json(job) for job in page.jobs])
     elif page.jobs:
         show_jobs(page.jobs, await engine.store.now())
-        _mention_more(page.cursor, given["limit"])
+        _mention_more(page.cursor, arguments["limit"])
     else:
-        click.echo("no such jobs" if _is_filtered(given) else "no jobs yet")
+        click.echo("no such jobs" if _is_filtered(arguments) else "no jobs yet")
 
 
 @command.command("show", epilog="\b\nExample:\n  callsheet jobs show 0198c1f2-7b3e --json")
@@ -132,22 +132,22 @@ async def retry(engine: Engine, ids: tuple[str, ...]) -> None:
 @command.command("dead", epilog="\b\nExamples:\n  callsheet jobs dead\n  callsheet jobs dead --task resize --retry-all")
 @settings(JOBS_DEAD)
 @with_engine()
-async def dead(engine: Engine, **given: Unpack[Filter]) -> None:
+async def dead(engine: Engine, **arguments: Unpack[Filter]) -> None:
     """Show the dead letters, which are jobs that failed in all their attempts, with the reasons.
 
     --retry-all puts all of them back into their queues, also those beyond --limit; it asks for confirmation.
     """
-    page = await engine.find(_query(given, (Status.DEAD_LETTER,)))
-    if given["json"]:
+    page = await engine.find(_query(arguments, (Status.DEAD_LETTER,)))
+    if arguments["json"]:
         print_json([{**as_json(job), "reason": reason(job.error)} for job in page.jobs])
     elif page.jobs:
         show_dead(page.jobs, await engine.store.now())
-        _mention_more(page.cursor, given["limit"])
+        _mention_more(page.cursor, arguments["limit"])
     else:
         click.echo("no dead letters")
-    if given["retry_all"]:
-        job_ids = await _dead_ids(engine, given)
-        if job_ids and (given["yes"] or click.confirm(f"retry {len(job_ids)} jobs?", abort=True, err=True)):
+    if arguments["retry_all"]:
+        job_ids = await _dead_ids(engine, arguments)
+        if job_ids and (arguments["yes"] or click.confirm(f"retry {len(job_ids)} jobs?", abort=True, err=True)):
             await _for_each(engine, job_ids, _requeue)
 
 
@@ -169,12 +169,12 @@ async def resume(engine: Engine, queue: str) -> None:
     await _pause(engine, queue, paused=False)
 
 
-def _query(given: Filter, statuses: tuple[Status, ...]) -> JobQuery:
-    return JobQuery(statuses=statuses, kind=given["task"], queue=given["queue"], limit=given["limit"])
+def _query(arguments: Filter, statuses: tuple[Status, ...]) -> JobQuery:
+    return JobQuery(statuses=statuses, kind=arguments["task"], queue=arguments["queue"], limit=arguments["limit"])
 
 
-def _is_filtered(given: Filter) -> bool:
-    return bool(given["status"] or given["queue"] or given["task"])
+def _is_filtered(arguments: Filter) -> bool:
+    return bool(arguments["status"] or arguments["queue"] or arguments["task"])
 
 
 def _mention_more(cursor: str | None, limit: int) -> None:
@@ -210,8 +210,8 @@ async def _requeue(engine: Engine, job_id: str) -> str:
     return job.status.value if job.job_id == job_id else f"runs again as {job.job_id}, {job.status.value}"
 
 
-async def _dead_ids(engine: Engine, given: Filter) -> list[str]:
-    query = _query(given, (Status.DEAD_LETTER,))._replace(limit=PAGE)
+async def _dead_ids(engine: Engine, arguments: Filter) -> list[str]:
+    query = _query(arguments, (Status.DEAD_LETTER,))._replace(limit=PAGE)
     ids: list[str] = []
     while True:
         page = await engine.find(query)

@@ -56,7 +56,7 @@ class Json(logging.Formatter):
             entry |= {name: value for name, value in fields.items() if name not in entry}
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return json.dumps(_redacted(entry), ensure_ascii=False, default=str)
+        return json.dumps(_redact_all(entry), ensure_ascii=False, default=str)
 
 
 def set_up(format_name: str, level: str, stream: IO[str] | None = None) -> None:
@@ -72,12 +72,12 @@ def set_up(format_name: str, level: str, stream: IO[str] | None = None) -> None:
         logging.getLogger(name).setLevel(max(logging.WARNING, logging.getLogger().level))
 
 
-def _redacted(value: object) -> object:
+def _redact_all(value: object) -> object:
     """Return a value whose texts have no secrets. This comes before JSON quoting, so the line stays JSON."""
     if isinstance(value, dict):
-        return {str(name): _redacted(item) for name, item in value.items()}
+        return {str(name): _redact_all(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_redacted(item) for item in value]
+        return [_redact_all(item) for item in value]
     if isinstance(value, bool | int | float | None):
         return value
     return redact(without_passwords(str(value)))

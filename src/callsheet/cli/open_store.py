@@ -52,10 +52,10 @@ def with_engine(*, create: bool = False) -> Callable[[Callable[..., Coroutine[An
 
     def decorate(work: Callable[..., Coroutine[Any, Any, T]]) -> Callable[..., T]:
         @functools.wraps(work)
-        def command(*, database_url: str, **given: Any) -> T:
+        def command(*, database_url: str, **arguments: Any) -> T:
             async def opened() -> T:
                 async with open_engine(database_url, create=create) as engine:
-                    return await work(engine, **given)
+                    return await work(engine, **arguments)
 
             return run(opened())
 

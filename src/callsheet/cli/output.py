@@ -114,9 +114,9 @@ def show_dead(jobs: Sequence[Job], now: int) -> None:
     """Print a table of dead letters with the reasons of their failures."""
     rows = table("id", "task", "queue", "tries", "ended", "reason")
     for job in jobs:
-        ended = f"{span(now - (job.ended_at or now))} ago"
+        age = f"{span(now - (job.ended_at or now))} ago"
         why = escape(reason(job.error))
-        rows.add_row(job.job_id, escape(job.kind), escape(job.queue), str(job.attempt_count), ended, why)
+        rows.add_row(job.job_id, escape(job.kind), escape(job.queue), str(job.attempt_count), age, why)
     console().print(rows)
 
 

@@ -115,14 +115,14 @@ because other users could see it. The exit code is 0 if the job is done, 1 if it
 )
 @click.argument("text", metavar="TEXT")
 @settings(ASK)
-def ask_command(text: str, url: str, **given: Any) -> None:
+def ask_command(text: str, url: str, **arguments: Any) -> None:
     """Ask a model on a server and stream its answer. TEXT is the question, or - for standard input."""
     logs.set_up("human", "warning")
     prompt = sys.stdin.read() if text == "-" else text
     if not prompt.strip():
         raise WrongInput('the question is empty; write callsheet ask "Why is the sky blue?"')
-    payload = question(prompt, system=given["system"] or "", model=given["model"])
-    raise SystemExit(run(_ask(url, given["task"], payload, as_json=given["json"])))
+    payload = question(prompt, system=arguments["system"] or "", model=arguments["model"])
+    raise SystemExit(run(_ask(url, arguments["task"], payload, as_json=arguments["json"])))
 
 
 async def _ask(url: str, task: str, payload: dict[str, Any], *, as_json: bool) -> int:

@@ -28,27 +28,27 @@ Examples:
   callsheet scan --every 30s --owner acme      # for ever; any number of these may run at once""",
 )
 @settings(SCAN)
-def command(every: str | None, owner: str | None, team: str | None, wait: str, **given: Any) -> None:
+def command(every: str | None, owner: str | None, team: str | None, wait: str, **arguments: Any) -> None:
     """Find new videos in the object storage and create the job of each, once.
 
     A video is videos/original/{video_id}/master.mp4, where video_id is a UUID. The jobs run in workers: `callsheet up`
     or `callsheet worker`.
     """
     logs.set_up("human", "info")
-    check_url(given["database_url"])
+    check_url(arguments["database_url"])
     patience = Patience(wait if every else 0)
-    run(_scan(given, Owner(owner or "", team), patience, seconds(every) if every else None))
+    run(_scan(arguments, Owner(owner or "", team), patience, seconds(every) if every else None))
 
 
-async def _scan(given: dict[str, Any], owner: Owner, patience: Patience, every_s: float | None) -> None:
-    places = Places(given["database_url"], None, given["objects_url"], given["catalog_url"])
-    app = places.apply_to(Callsheet(given["database_url"]))
+async def _scan(arguments: dict[str, Any], owner: Owner, patience: Patience, every_s: float | None) -> None:
+    places = Places(arguments["database_url"], None, arguments["objects_url"], arguments["catalog_url"])
+    app = places.apply_to(Callsheet(arguments["database_url"]))
     app.objects_url = app.objects_url or app.default_objects_url()
     await patience.open(app.migrate)
     async with app:
         parts = (await app.engine(), await app.catalog(), await app.objects())
         while True:
-            _print(await scan(*parts, owner), as_json=given["json"])
+            _print(await scan(*parts, owner), as_json=arguments["json"])
             if every_s is None:
                 return
             await asyncio.sleep(every_s)

@@ -33,9 +33,9 @@ health at /healthz and /readyz, metrics at /metrics. SIGTERM ends the server wit
 streams reconnect to another process and miss no event.""",
 )
 @settings(SERVE)
-def serve_command(**given: Any) -> None:
+def serve_command(**arguments: Any) -> None:
     """Serve the HTTP API on a store, without a worker."""
-    flags = Flags(**given)
+    flags = Flags(**arguments)
     logs.set_up(flags.log_format, flags.log_level)
     flags.check()
     check_url(flags.database_url)
@@ -57,16 +57,16 @@ for running jobs, the second puts running jobs back into the queue.""",
 )
 @click.argument("target", metavar="[MODULE:APP]", required=False)
 @settings(UP)
-def up_command(target: str | None, max_source: int, **given: Any) -> None:
+def up_command(target: str | None, max_source: int, **arguments: Any) -> None:
     """Serve the HTTP API and run jobs, in one process, on one store.
 
     MODULE:APP names an app with your own tasks. The built-in tasks are always there: chat, plan, code, tool, rag,
     embed and transcode; with the extra media also compose and video search.
     """
-    if given.pop("pipeline_logs"):
+    if arguments.pop("pipeline_logs"):
         os.environ[PIPELINE_LOGS.variable] = "on"  # where the tasks look
-    worker: WorkerOptions = {name: given.pop(name) for name in ("concurrency", "drain", "task_patience")}  # type: ignore[assignment]
-    flags = Flags(**given)
+    worker: WorkerOptions = {name: arguments.pop(name) for name in ("concurrency", "drain", "task_patience")}  # type: ignore[assignment]
+    flags = Flags(**arguments)
     logs.set_up(flags.log_format, flags.log_level)
     flags.check()
     check_url(flags.database_url)

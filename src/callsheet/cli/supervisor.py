@@ -144,7 +144,7 @@ class Supervisor:
             pause_s = doubled(pause_s, FIRST_PAUSE_S, LONGEST_PAUSE_S)
 
     async def _run_child(self, index: int) -> _Exit:
-        started = time.monotonic()
+        start = time.monotonic()
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *sys.orig_argv[1:],
@@ -157,7 +157,7 @@ class Supervisor:
         child.stop(self._stops)
         code = await process.wait()
         del self._children[index]
-        return _Exit(code, time.monotonic() - started, child.stops > 0)
+        return _Exit(code, time.monotonic() - start, child.stops > 0)
 
     def _is_over(self, index: int, ending: _Exit) -> bool:
         """Return whether no other child is started in this slot; sets the exit code."""

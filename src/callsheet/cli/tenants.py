@@ -43,7 +43,7 @@ def keys() -> None:
 @click.argument("name")
 @settings(KEYS_CREATE)
 @with_engine(create=True)
-async def create(engine: Engine, name: str, **given: Any) -> None:
+async def create(engine: Engine, name: str, **arguments: Any) -> None:
     """Create a key and print it. It is printed once: the store has only its hash.
 
     A key may use the jobs of its requester, the tenant; a key with the scope `admin` may use all jobs. A worker with
@@ -51,15 +51,15 @@ async def create(engine: Engine, name: str, **given: Any) -> None:
     """
     text, key = await ApiKeys(engine.store).create(
         name,
-        requester_id=given["requester"] or "",
-        scopes=given["scope"] or DEFAULT_SCOPES,
-        ttl_s=seconds(given["expires"]) if given["expires"] else None,
-        rate=given["rate"],
-        teams=given["team"] or (),
+        requester_id=arguments["requester"] or "",
+        scopes=arguments["scope"] or DEFAULT_SCOPES,
+        ttl_s=seconds(arguments["expires"]) if arguments["expires"] else None,
+        rate=arguments["rate"],
+        teams=arguments["team"] or (),
     )
     details = {"name": key.name, "scopes": " ".join(key.scopes)}
     await record_audit(engine.store, "key.created", target=key.key_id, requester_id=key.requester_id, **details)
-    if given["json"]:
+    if arguments["json"]:
         print_json({"key": text, **key._asdict()})
     else:
         click.echo(text)
@@ -164,12 +164,12 @@ async def list_quotas(engine: Engine, tenant: str | None, *, json: bool) -> None
 @click.argument("tenant")
 @settings(QUOTAS_SET)
 @with_engine()
-async def set_(engine: Engine, tenant: str, **given: int | None) -> None:
+async def set_(engine: Engine, tenant: str, **arguments: int | None) -> None:
     """Set limits of TENANT; the other limits stay. 0 means no limit. '' stands for jobs without a tenant.
 
     Servers apply the change within 5 seconds.
     """
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = {name: value for name, value in arguments.items() if value is not None}
     if not changes:
         raise WrongInput("say which limit: --queued, --running, --bytes, --streams, --rate or --uploads")
     quota = await Quotas(engine.store).set(tenant, changes)
@@ -216,21 +216,23 @@ Examples:
 )
 @settings(AUDIT)
 @with_engine()
-async def audit(engine: Engine, **given: Any) -> None:
+async def audit(engine: Engine, **arguments: Any) -> None:
     """Show who did what, newest first: keys, sign-ins, workers, replays, purges, refused requests."""
-    if (action := given["action"]) and action not in ACTIONS and action not in FAMILIES:
+    if (action := arguments["action"]) and action not in ACTIONS and action not in FAMILIES:
         raise WrongInput(f"no action {action!r}; there are {', '.join(sorted(FAMILIES))} and {', '.join(ACTIONS)}")
-    since, until = (None if at is None else round(at.timestamp() * 1000) for at in (given["since"], given["until"]))
-    query = AuditQuery(given["tenant"], action, given["actor"], since, until, given["limit"])
+    since, until = (
+        None if at is None else round(at.timestamp() * 1000) for at in (arguments["since"], arguments["until"])
+    )
+    query = AuditQuery(arguments["tenant"], action, arguments["actor"], since, until, arguments["limit"])
     page = await engine.store.audit_find(query)
-    if given["json"]:
+    if arguments["json"]:
         print_json([{**audit_body(entry), "at": moment(entry.at)} for entry in page.entries])
     elif page.entries:
         _show_entries(page.entries)
     else:
         click.echo("no such entries")
     if page.cursor is not None:
-        click.echo(f"there may be more than {given['limit']}; ask for them with --limit or --until", err=True)
+        click.echo(f"there may be more than {arguments['limit']}; ask for them with --limit or --until", err=True)
 
 
 def _show_entries(entries: list[AuditEntry]) -> None:

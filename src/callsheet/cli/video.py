@@ -61,19 +61,19 @@ def command() -> None:
 @command.command("add", epilog="\b\nExample:\n  callsheet video add talk.mp4 --title 'The talk'")
 @click.argument("files", nargs=-1, required=True, type=click.Path(path_type=Path))
 @settings(VIDEO_ADD)
-def add(files: tuple[Path, ...], **given: Any) -> None:
+def add(files: tuple[Path, ...], **arguments: Any) -> None:
     """Add videos and make their text searchable. After Ctrl-C, the same command or a worker goes on."""
     if missing := [path for path in files if not path.is_file()]:
         raise WrongInput(f"{missing[0]} is no file")
 
     async def work() -> None:
-        async with _open_app(given) as app:
-            ids = [await _add_video(app, path, given) for path in files]
-            if not given["detach"]:
-                await _process(app, ids, [path.name for path in files], quiet=given["json"])
+        async with _open_app(arguments) as app:
+            ids = [await _add_video(app, path, arguments) for path in files]
+            if not arguments["detach"]:
+                await _process(app, ids, [path.name for path in files], quiet=arguments["json"])
             catalog = await app.catalog()
             videos = [video for each in ids if (video := await catalog.video(each, SERVICE)) is not None]
-        _show(videos, as_json=given["json"])
+        _show(videos, as_json=arguments["json"])
         failures = [video for video in videos if video.status is VideoStatus.FAILED]
         if failures:
             error = json.loads(failures[0].error or "{}")
@@ -84,16 +84,16 @@ def add(files: tuple[Path, ...], **given: Any) -> None:
 
 @command.command("list", epilog="\b\nExample:\n  callsheet video list --json")
 @settings(VIDEO_LIST)
-def list_(limit: int, **given: Any) -> None:
+def list_(limit: int, **arguments: Any) -> None:
     """Show the videos, newest first."""
 
     async def work() -> None:
-        async with _open_app(given) as app:
+        async with _open_app(arguments) as app:
             videos = await (await app.catalog()).videos(VideoPage(limit), SERVICE)
-        if not videos and not given["json"]:
+        if not videos and not arguments["json"]:
             click.echo("no videos yet; callsheet video add FILE")
         else:
-            _show(videos, as_json=given["json"])
+            _show(videos, as_json=arguments["json"])
 
     run(work())
 
@@ -101,14 +101,14 @@ def list_(limit: int, **given: Any) -> None:
 @command.command("search", epilog="\b\nExample:\n  callsheet video search quarterly revenue")
 @click.argument("words", nargs=-1, required=True)
 @settings(VIDEO_SEARCH)
-def search(words: tuple[str, ...], mode: str, video: Sequence[str], limit: int, **given: Any) -> None:
+def search(words: tuple[str, ...], mode: str, video: Sequence[str], limit: int, **arguments: Any) -> None:
     """Find text that was on screen: words, "phrases", and -word for text without a word."""
 
     async def work() -> None:
-        async with _open_app(given) as app:
+        async with _open_app(arguments) as app:
             query = Query(" ".join(words), mode, tuple(video or ()), limit=limit)
             page = await (await app.catalog()).search(query, SERVICE)
-        if given["json"]:
+        if arguments["json"]:
             print_json([{**hit._asdict(), "marks": [mark._asdict() for mark in hit.marks]} for hit in page.hits])
             return
         out = console()
@@ -125,16 +125,16 @@ def search(words: tuple[str, ...], mode: str, video: Sequence[str], limit: int, 
 @click.argument("start", type=float)
 @click.argument("end", type=float)
 @settings(VIDEO_CLIP)
-def clip(video_id: str, start: float, end: float, **given: Any) -> None:
+def clip(video_id: str, start: float, end: float, **arguments: Any) -> None:
     """Cut a clip from START to END, in seconds, exact to the frame, and write it to a file."""
     if end <= start:
         raise WrongInput("END must be after START")
 
     async def work() -> None:
-        async with _open_app(given) as app:
+        async with _open_app(arguments) as app:
             video = await _find_video(app, video_id)
-            cut = await _cut(app, video, (round(start * 1000), round(end * 1000)), milliseconds(given["padding"]))
-            target = Path(given["output"] or f"{cut.clip_id}.mp4")
+            cut = await _cut(app, video, (round(start * 1000), round(end * 1000)), milliseconds(arguments["padding"]))
+            target = Path(arguments["output"] or f"{cut.clip_id}.mp4")
             await (await app.objects()).get_file(cut.s3_path, target)
         click.echo(f"{target}: {(cut.actual_start or 0) / 1000:.3f} to {(cut.actual_end or 0) / 1000:.3f} s")
 
@@ -144,11 +144,11 @@ def clip(video_id: str, start: float, end: float, **given: Any) -> None:
 @command.command("text", epilog="\b\nExample:\n  callsheet video text 0199f0c2-… --format csv > text.csv")
 @click.argument("video_id")
 @settings(VIDEO_TEXT)
-def text(video_id: str, format: str, **given: Any) -> None:
+def text(video_id: str, format: str, **arguments: Any) -> None:
     """Print the text of a video with the times when it is on screen."""
 
     async def work() -> None:
-        async with _open_app(given) as app:
+        async with _open_app(arguments) as app:
             video = await _find_video(app, video_id)
             segments = await (await app.catalog()).segments_of(video.video_id, SERVICE)
         for part in WRITERS[format](map(as_range, segments)):  # type: ignore[index] # the choices of the flag
@@ -158,10 +158,10 @@ def text(video_id: str, format: str, **given: Any) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _open_app(given: dict[str, Any]) -> AsyncIterator[Callsheet]:
-    check_url(given["database_url"])
-    places = Places(given["database_url"], None, given.get("objects_url"), given["catalog_url"])
-    app = add_builtin(places.apply_to(Callsheet(given["database_url"])))
+async def _open_app(arguments: dict[str, Any]) -> AsyncIterator[Callsheet]:
+    check_url(arguments["database_url"])
+    places = Places(arguments["database_url"], None, arguments.get("objects_url"), arguments["catalog_url"])
+    app = add_builtin(places.apply_to(Callsheet(arguments["database_url"])))
     app.objects_url = app.objects_url or app.default_objects_url()
     await app.migrate()
     async with app:
@@ -175,15 +175,15 @@ async def _find_video(app: Callsheet, video_id: str) -> Video:
     return video
 
 
-async def _add_video(app: Callsheet, path: Path, given: dict[str, Any]) -> str:
+async def _add_video(app: Callsheet, path: Path, arguments: dict[str, Any]) -> str:
     """Store the file, add the video to the catalogue, create its first job; return the video's id."""
     catalog, objects, video_id = await app.catalog(), await app.objects(), new_id()
-    options = {"languages": list(given["languages"])} if given["languages"] else {}
+    options = {"languages": list(arguments["languages"])} if arguments["languages"] else {}
     video = Video(
         video_id,
-        given["owner"] or "",
-        given["team"],
-        given["title"] or path.name,
+        arguments["owner"] or "",
+        arguments["team"],
+        arguments["title"] or path.name,
         VideoStatus.UPLOADING,
         paths.original(video_id),
         size_bytes=path.stat().st_size,  # noqa: ASYNC240 - one look

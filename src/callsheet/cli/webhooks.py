@@ -51,12 +51,14 @@ def command() -> None:
 @command.command("list", epilog="\b\nExample:\n  callsheet webhooks list --status dead_letter --json")
 @settings(WEBHOOKS_LIST)
 @with_engine()
-async def list_(engine: Engine, **given: Any) -> None:
+async def list_(engine: Engine, **arguments: Any) -> None:
     """Show the newest events with the state of their delivery."""
-    where = OutboxFilter(given["requester"], given["endpoint"], newest_first=True)
-    status = Delivery(given["status"]) if given["status"] else None
-    events = await engine.store.outbox_find(job_id=given["job"], status=status, limit=given["limit"], where=where)
-    if given["json"]:
+    where = OutboxFilter(arguments["requester"], arguments["endpoint"], newest_first=True)
+    status = Delivery(arguments["status"]) if arguments["status"] else None
+    events = await engine.store.outbox_find(
+        job_id=arguments["job"], status=status, limit=arguments["limit"], where=where
+    )
+    if arguments["json"]:
         print_json([delivery_body(event) for event in events])
     elif events:
         _show(events, await engine.store.now())
@@ -89,19 +91,22 @@ async def show(engine: Engine, event_id: str, *, json: bool) -> None:
 @click.argument("ids", metavar="[ID]...", nargs=-1)
 @settings(WEBHOOKS_REPLAY)
 @with_engine()
-async def replay(engine: Engine, ids: tuple[str, ...], **given: Any) -> None:
+async def replay(engine: Engine, ids: tuple[str, ...], **arguments: Any) -> None:
     """Send events again with the same ids and bodies: the named events, or with --all the matching dead letters."""
-    if bool(ids) == bool(given["all"]):
+    if bool(ids) == bool(arguments["all"]):
         raise WrongInput("name the events to send again, or say --all for dead letters")
-    if given["all"] and not given["yes"]:
+    if arguments["all"] and not arguments["yes"]:
         click.confirm("send all dead letters of this filter again?", abort=True, err=True)
     for event_id in ids:
-        event = await replay_one(engine.store, event_id, given["requester"])
+        event = await replay_one(engine.store, event_id, arguments["requester"])
         await record_audit(engine.store, "webhook.replayed", target=event.event_id, requester_id=event.requester_id)
         click.echo(f"{event.event_id} {event.status.value}")
-    if given["all"]:
+    if arguments["all"]:
         selection = Selection(
-            given["requester"], job_id=given["job"], endpoint=given["endpoint"], rate_per_s=given["rate"]
+            arguments["requester"],
+            job_id=arguments["job"],
+            endpoint=arguments["endpoint"],
+            rate_per_s=arguments["rate"],
         )
         result = await replay_many(engine.store, selection)
         await record_audit(engine.store, "webhook.replayed", target="many", replayed=result.replayed)
@@ -133,15 +138,15 @@ async def list_endpoints(engine: Engine, requester: str | None, *, json: bool) -
 @click.argument("url")
 @settings(WEBHOOKS_CREATE)
 @with_engine(create=True)
-async def create(engine: Engine, url: str, **given: Any) -> None:
+async def create(engine: Engine, url: str, **arguments: Any) -> None:
     """Create an endpoint and print its secret. It is printed once: the store has it only encrypted."""
-    rules = address_rules(given["webhook_networks"], given["webhook_ports"], http=given["webhook_http"])
+    rules = address_rules(arguments["webhook_networks"], arguments["webhook_ports"], http=arguments["webhook_http"])
     endpoints = Endpoints(engine.store, sealer_from(os.environ), rules)
-    endpoint, secret = await endpoints.create(given["requester"] or "", url, given["description"] or "")
+    endpoint, secret = await endpoints.create(arguments["requester"] or "", url, arguments["description"] or "")
     await record_audit(
         engine.store, "webhook.endpoint_created", target=endpoint.endpoint_id, requester_id=endpoint.requester_id
     )
-    _print(endpoint, secret, as_json=given["json"])
+    _print(endpoint, secret, as_json=arguments["json"])
 
 
 @command.command("rotate", epilog="\b\nExample:\n  callsheet webhooks rotate whe_5f0c2a9b7d1e4c3a8b6d --overlap 1h")

@@ -76,7 +76,7 @@ server that refuses this worker.""",
 @click.argument("target", metavar="[MODULE[:APP]]", required=False)
 @settings(WORKER)
 @click.pass_context
-def command(ctx: click.Context, /, target: str | None, **given: Any) -> None:
+def command(ctx: click.Context, /, target: str | None, **arguments: Any) -> None:
     """Run the tasks of an app until stopped.
 
     MODULE:APP names a Callsheet in a module that can be imported from the current folder; without :APP the module must
@@ -84,10 +84,10 @@ def command(ctx: click.Context, /, target: str | None, **given: Any) -> None:
     """
     for url in ("database_url", "redis_url", "objects_url", "catalog_url"):
         if ctx.get_parameter_source(url) is not ParameterSource.COMMANDLINE:
-            given[url] = None
-    if not _is_remote(ctx, given):
-        given["url"] = None
-    flags = Flags(**given)
+            arguments[url] = None
+    if not _is_remote(ctx, arguments):
+        arguments["url"] = None
+    flags = Flags(**arguments)
     logs.set_up(flags.log_format, flags.log_level)
     if flags.pipeline_logs:
         os.environ[PIPELINE_LOGS.variable] = "on"  # tasks read the variable, also in apps that declare them themselves
@@ -108,16 +108,18 @@ def command(ctx: click.Context, /, target: str | None, **given: Any) -> None:
         sys.exit(DRAINED)
 
 
-def _is_remote(ctx: click.Context, given: dict[str, Any]) -> bool:
+def _is_remote(ctx: click.Context, arguments: dict[str, Any]) -> bool:
     """Return whether jobs come from a server; raises WrongInput if both a server and a store are named.
 
     CALLSHEET_URL alone does not count: it is meant for clients, and would make a worker leave its store.
     """
     if ctx.get_parameter_source("url") is ParameterSource.COMMANDLINE:
-        if given["database_url"] is not None:
+        if arguments["database_url"] is not None:
             raise WrongInput("--url and --database-url exclude one another: jobs come from a server or from a store")
         return True
-    return bool(given["url"] and (given["token"] or given["token_file"]) and given["database_url"] is None)
+    return bool(
+        arguments["url"] and (arguments["token"] or arguments["token_file"]) and arguments["database_url"] is None
+    )
 
 
 def _supervise(flags: Flags) -> int:

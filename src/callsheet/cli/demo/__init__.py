@@ -53,23 +53,23 @@ Examples:
 After Ctrl-C or kill -9 a new start goes on where the demo was. All its data is in one folder, which you may remove.""",
 )
 @settings(DEMO)
-def command(home: Path | None, port: int | None, *, exit: bool, **given: Any) -> None:
+def command(home: Path | None, port: int | None, *, exit: bool, **arguments: Any) -> None:
     """Show the features: compose a video from a script, read, search, cut and transcode it.
 
     The demo needs this package with its extra media, and nothing else. It then serves the studio until Ctrl-C.
     """
     demo_home = Home(Path(home) if home else default_home())
-    given["database_url"] = given["database_url"] or demo_home.database_url
-    check_url(given["database_url"])
+    arguments["database_url"] = arguments["database_url"] or demo_home.database_url
+    check_url(arguments["database_url"])
     os.environ["CALLSHEET_KEYS_FILE"] = str(demo_home.keyring())
     logs.set_up("human", "warning")
     exits = exit or os.environ.get("CALLSHEET_DEMO_EXIT", "") not in ("", "0")
-    run_on_fast_loop(_demo(demo_home, port or PORT, given, exits=exits))
+    run_on_fast_loop(_demo(demo_home, port or PORT, arguments, exits=exits))
 
 
-async def _demo(home: Home, port: int, given: dict[str, Any], *, exits: bool) -> None:
+async def _demo(home: Home, port: int, arguments: dict[str, Any], *, exits: bool) -> None:
     inbox = Inbox(home.port("inbox"))
-    flags = _flags(home, home.port("port", port), inbox.port, given)
+    flags = _flags(home, home.port("port", port), inbox.port, arguments)
     app = Callsheet(flags.database_url, redis_url=flags.redis_url)
     app.objects_url, app.catalog_url = str(flags.objects_url), flags.catalog_url or ""
     add_builtin(app, flags.webhook_rules())
@@ -163,8 +163,8 @@ async def _key(engine: Engine, home: Home) -> str:
     return key
 
 
-def _flags(home: Home, port: int, inbox_port: int, given: dict[str, Any]) -> Flags:
-    is_redis = given["database_url"].startswith(("redis", "unix"))
+def _flags(home: Home, port: int, inbox_port: int, arguments: dict[str, Any]) -> Flags:
+    is_redis = arguments["database_url"].startswith(("redis", "unix"))
     return Flags.of(
         port=port,
         job_ttl="30d",
@@ -172,8 +172,8 @@ def _flags(home: Home, port: int, inbox_port: int, given: dict[str, Any]) -> Fla
         webhook_http=True,
         webhook_networks=LOOPBACK,
         webhook_ports=(str(inbox_port),),
-        objects_url=given["objects_url"] or home.objects_url,
-        catalog_url=given["catalog_url"] or (f"sqlite:///{home.path('catalog.db')}" if is_redis else None),
+        objects_url=arguments["objects_url"] or home.objects_url,
+        catalog_url=arguments["catalog_url"] or (f"sqlite:///{home.path('catalog.db')}" if is_redis else None),
         log_level="warning",
-        database_url=given["database_url"],
+        database_url=arguments["database_url"],
     )

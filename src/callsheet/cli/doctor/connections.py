@@ -46,38 +46,42 @@ RISKS = {
 
 async def check_store(url: str) -> list[Finding]:
     """Return the findings about a store; only one if the store cannot be used."""
-    shown = without_password(url)
+    safe_url = without_password(url)
     try:
         check_url(url)
         store = store_from_url(url)
         if (path := missing_file(store)) is not None:
-            return [_no_file(path, shown)]
+            return [_no_file(path, safe_url)]
         async with asyncio.timeout(STORE_LIMIT_S):
-            return await _open_and_check(store, shown)
+            return await _open_and_check(store, safe_url)
     except SchemaMismatch as error:
         advice = "pip install --upgrade callsheet" if "upgrade" in str(error) else "run: callsheet migrate"
         return [bad("schema", str(error), advice)]
     except TimeoutError:
-        return [bad("store", f"{shown} does not answer within {STORE_LIMIT_S:g} s", "is the server up, the port open?")]
+        return [
+            bad("store", f"{safe_url} does not answer within {STORE_LIMIT_S:g} s", "is the server up, the port open?")
+        ]
     except CallsheetError as error:
-        return [bad("store", f"{shown}: {error}", "see --database-url and CALLSHEET_DATABASE_URL")]
+        return [bad("store", f"{safe_url}: {error}", "see --database-url and CALLSHEET_DATABASE_URL")]
     except Exception as error:  # noqa: BLE001 - every failure becomes a finding
-        return [bad("store", f"{shown}: {type(error).__name__}: {error}", "see --database-url")]
+        return [bad("store", f"{safe_url}: {type(error).__name__}: {error}", "see --database-url")]
 
 
-def _no_file(path: Path, shown: str) -> Finding:
+def _no_file(path: Path, safe_url: str) -> Finding:
     folder = path.absolute().parent
     if not os.access(folder, os.W_OK):
-        return bad("store", f"{shown}: the folder {folder} does not exist or cannot be written", f"mkdir -p {folder}")
-    return warning("store", f"{shown} does not exist yet", "callsheet migrate makes it, or the first worker")
+        return bad(
+            "store", f"{safe_url}: the folder {folder} does not exist or cannot be written", f"mkdir -p {folder}"
+        )
+    return warning("store", f"{safe_url} does not exist yet", "callsheet migrate makes it, or the first worker")
 
 
-async def _open_and_check(store: Store, shown: str) -> list[Finding]:
+async def _open_and_check(store: Store, safe_url: str) -> list[Finding]:
     try:
         with _warnings() as messages:
             await store.open()
         return [
-            good("store", f"{shown} is open, its schema is current"),
+            good("store", f"{safe_url} is open, its schema is current"),
             *_durability(store, messages),
             *(_file_system(store) if isinstance(store, SqliteStore) else []),
             await _round_trip(store),
@@ -145,9 +149,9 @@ def file_system_of(path: Path, mounts: Path = Path("/proc/mounts")) -> str:
 async def _round_trip(store: Store) -> Finding:
     times_ms: list[float] = []
     for _ in range(ROUND_TRIPS):
-        started = time.perf_counter()
+        start = time.perf_counter()
         await store.paused_queues()  # a small read, which SQLite's clock is not
-        times_ms.append((time.perf_counter() - started) * 1000)
+        times_ms.append((time.perf_counter() - start) * 1000)
     middle = statistics.median(times_ms)
     text = f"{middle:.2f} ms (median of {ROUND_TRIPS})"
     if middle > SLOW_MS:
@@ -195,34 +199,34 @@ async def check_transport(database_url: str, redis_url: str | None) -> list[Find
     """Return one finding about the transport; none without a transport."""
     if not redis_url:
         return []
-    shown = without_password(redis_url)
+    safe_url = without_password(redis_url)
     try:
         if store_from_url(database_url).streams:
             return [warning("transport", "the store is Redis itself and needs no other", "unset CALLSHEET_REDIS_URL")]
         async with asyncio.timeout(TRANSPORT_LIMIT_S):
-            return [await _check_streams(redis_url, shown)]
+            return [await _check_streams(redis_url, safe_url)]
     except ModuleNotFoundError as error:
         return [bad("transport", f"the driver is missing ({error.name})", "pip install 'callsheet[redis]'")]
     except (StoreUnavailable, TimeoutError) as error:
         reason = str(error) or f"no answer within {TRANSPORT_LIMIT_S:g} s"
-        return [warning("transport", f"{shown}: {reason}", "jobs are found by polling until it is back")]
+        return [warning("transport", f"{safe_url}: {reason}", "jobs are found by polling until it is back")]
     except CallsheetError as error:
-        return [bad("transport", f"{shown}: {error}", "see --redis-url and CALLSHEET_REDIS_URL")]
+        return [bad("transport", f"{safe_url}: {error}", "see --redis-url and CALLSHEET_REDIS_URL")]
 
 
-async def _check_streams(redis_url: str, shown: str) -> Finding:
+async def _check_streams(redis_url: str, safe_url: str) -> Finding:
     from callsheet.engine.transport.wire import Wire  # noqa: PLC0415 - its driver is an extra
 
     wire = Wire(redis_url)
     try:
         version = await wire.version()
-        started = time.perf_counter()
+        start = time.perf_counter()
         streams = await wire.lengths()
-        took_ms = (time.perf_counter() - started) * 1000
+        took_ms = (time.perf_counter() - start) * 1000
     finally:
         await wire.close()
     messages = f"{sum(streams.values())} messages in {len(streams)} streams"
-    return good("transport", f"{shown}, Redis {version}, {took_ms:.2f} ms, {messages}")
+    return good("transport", f"{safe_url}, Redis {version}, {took_ms:.2f} ms, {messages}")
 
 
 async def check_objects(url: str | None) -> list[Finding]:
@@ -254,11 +258,11 @@ def _missing_folder(url: str) -> Path | None:
 
 async def _probe_objects(objects: Objects) -> Finding:
     key = f"doctor/{new_id()}"
-    started = time.perf_counter()
+    start = time.perf_counter()
     await objects.put(key, PROBE, only_if_absent=True)
     same = await objects.get(key) == PROBE
     await objects.delete(key)
-    took_ms = (time.perf_counter() - started) * 1000
+    took_ms = (time.perf_counter() - start) * 1000
     if not same or await objects.exists(key):
         return bad("objects", f"{objects.place} does not keep what it is given", "is it a real S3?")
     return good("objects", f"{objects.place}: written, read and deleted in {took_ms:.0f} ms")

@@ -199,13 +199,15 @@ def _check_folder() -> list[Finding]:
 def _check_keks(uses: dict[str, int], current: str) -> list[Finding]:
     keys = _local_keys()
     readable = {kek_name(number) for number in keys.keys if number >= keys.least} if keys is not None else set(uses)
-    lost = {kek_id: n for kek_id, n in uses.items() if kek_id not in readable}
+    unreadable = {kek_id: n for kek_id, n in uses.items() if kek_id not in readable}
     old = sum(n for kek_id, n in uses.items() if kek_id in readable and kek_id != current)
-    findings = [bad(NAME, _unreadable(lost), "give this process the keyring that has them")] if lost else []
+    findings = [bad(NAME, _unreadable(unreadable), "give this process the keyring that has them")] if unreadable else []
     return [*findings, warning(NAME, f"{old} sealed under older keys", REWRAP)] if old else findings
 
 
-def _unreadable(lost: dict[str, int]) -> str:
+def _unreadable(kek_counts: dict[str, int]) -> str:
     """Return a text about secrets that cannot be decrypted; '' if there are none."""
-    names = ", ".join(sorted(lost))
-    return f"{sum(lost.values())} credentials and secrets are under {names}, which is not here" if lost else ""
+    names = ", ".join(sorted(kek_counts))
+    return (
+        f"{sum(kek_counts.values())} credentials and secrets are under {names}, which is not here" if kek_counts else ""
+    )

@@ -45,17 +45,17 @@ tasks echo, fail and sleep. Ends with 0 when everything held, with 1 when someth
 )
 @click.argument("program", metavar="-- COMMAND…", nargs=-1, required=True, type=click.UNPROCESSED)
 @settings(TESTKIT_WORKER)
-def worker(program: tuple[str, ...], **given: Any) -> None:
+def worker(program: tuple[str, ...], **arguments: Any) -> None:
     """Run a worker against a small control plane, with jobs and faults, and tell what held."""
     from .harness import staged  # noqa: PLC0415
     from .worker_checks import CHECKS  # noqa: PLC0415 - a server's checks need none of it
 
     async def run() -> list[Found]:
         async with staged(program) as stage:
-            return await run_checks(CHECKS, stage, given, stage.begin)
+            return await run_checks(CHECKS, stage, arguments, stage.begin)
 
     logging.getLogger("callsheet").setLevel(logging.CRITICAL)  # what the faults do to the server is meant
-    _finish(asyncio.run(run()), f"the worker {' '.join(program)}", given)
+    _finish(asyncio.run(run()), f"the worker {' '.join(program)}", arguments)
 
 
 @command.command(
@@ -71,7 +71,7 @@ in line. The token needs the scopes jobs:write and worker. Ends with 0 when ever
 not.""",
 )
 @settings(TESTKIT_SERVER)
-def server(url: str, token: str | None, enqueue: str | None, **given: Any) -> None:
+def server(url: str, token: str | None, enqueue: str | None, **arguments: Any) -> None:
     """Check a control plane: ours, or another one that follows the contract."""
     from .client import Peer  # noqa: PLC0415
     from .server_checks import CHECKS  # noqa: PLC0415 - a worker's checks need none of it
@@ -81,27 +81,27 @@ def server(url: str, token: str | None, enqueue: str | None, **given: Any) -> No
 
     async def run() -> list[Found]:
         async with Peer(url, token, enqueue) as peer:
-            return await run_checks(CHECKS, peer, given, peer.begin)
+            return await run_checks(CHECKS, peer, arguments, peer.begin)
 
-    _finish(asyncio.run(run()), f"the control plane at {url}", given)
+    _finish(asyncio.run(run()), f"the control plane at {url}", arguments)
 
 
 async def run_checks(
-    checks: list[Check[S]], subject: S, given: dict[str, Any], begin: Callable[[Check[S]], Awaitable[str]]
+    checks: list[Check[S]], subject: S, arguments: dict[str, Any], begin: Callable[[Check[S]], Awaitable[str]]
 ) -> list[Found]:
     """Make the checks that are asked for; `begin` says why one cannot be made."""
-    found, only = [], (given["only"] or "").lower()
+    found, only = [], (arguments["only"] or "").lower()
     for check in checks:
         if only not in f"{check.clause} {check.claim}".lower():
             continue
-        why_not = "only with --slow" if check.slow and not given["slow"] else await begin(check)
+        why_not = "only with --slow" if check.slow and not arguments["slow"] else await begin(check)
         found.append(skipped(check, why_not) if why_not else await judge(check, subject))
     return found
 
 
-def _finish(found: list[Found], title: str, given: dict[str, Any]) -> None:
+def _finish(found: list[Found], title: str, arguments: dict[str, Any]) -> None:
     """Tell what was found; exit code 1 when something did not hold."""
-    if given["json"]:
+    if arguments["json"]:
         click.echo(dumps(as_json(found), indent=2))
     else:
         show(found, title)

@@ -40,26 +40,26 @@ class Hand:
         """One request, whatever its answer is; raises Broken for one that is not JSON."""
         answer = await self._http.post(f"/internal/worker/{verb}", json={"worker_id": self.name, **body})
         try:
-            found = answer.json()
+            body = answer.json()
         except ValueError:
             raise Broken(f"{verb} was answered with {answer.status_code} and no JSON: {answer.text[:80]!r}") from None
-        return Said(answer.status_code, found if isinstance(found, dict) else {})
+        return Said(answer.status_code, body if isinstance(body, dict) else {})
 
     async def claim(self, *streams: str, wait_ms: int = 0, **more: Any) -> dict[str, Any]:
         """The answer to a claim; raises Broken unless it is one."""
-        said = await self.send("claim", streams=list(streams), max_wait_ms=wait_ms, **more)
-        if said.status != httpx2.codes.OK or "claimed" not in said.body:
-            raise Broken(f"claim was answered with {said.status}: {json.dumps(said.body)[:200]}")
-        self._seen.update([said.body["job_id"]] if said.body.get("job_id") else [])
-        return said.body
+        answer = await self.send("claim", streams=list(streams), max_wait_ms=wait_ms, **more)
+        if answer.status != httpx2.codes.OK or "claimed" not in answer.body:
+            raise Broken(f"claim was answered with {answer.status}: {json.dumps(answer.body)[:200]}")
+        self._seen.update([answer.body["job_id"]] if answer.body.get("job_id") else [])
+        return answer.body
 
     async def job(self, *streams: str, within_s: float = 10.0, **more: Any) -> dict[str, Any]:
         """A claimed job; raises Broken when none comes."""
         until = time.monotonic() + within_s
-        while not (got := await self.claim(*streams, wait_ms=1_000, **more))["claimed"]:
+        while not (job := await self.claim(*streams, wait_ms=1_000, **more))["claimed"]:
             if time.monotonic() > until:
                 raise Broken(f"no job came within {within_s:g} s")
-        return got
+        return job
 
     async def say(self, verb: str, claimed: dict[str, Any], **more: Any) -> Said:
         """The end of an attempt, or a heartbeat."""
@@ -105,8 +105,8 @@ class Peer:
         """Leave nothing in line, as far as the server lets us."""
         hand = self.hand()
         for stream in self._streams:
-            while (got := await hand.claim(stream))["claimed"]:
-                await hand.say("complete", got, result=None)
+            while (job := await hand.claim(stream))["claimed"]:
+                await hand.say("complete", job, result=None)
         for job_id in self._seen:
             await self.cancel(job_id)
 
@@ -149,22 +149,22 @@ class Peer:
         """A job of the gateway is completed with ours behind it; others may be faster to claim it."""
         hand = self.hand()
         for _ in range(SEEDS):
-            made = await self._http.post("/v1/jobs", json={"task": "chat", "payload": {"prompt": "testkit"}})
-            if not made.is_success:
-                raise Broken(f"POST /v1/jobs was answered with {made.status_code}; use --enqueue")
-            if await self._follow(hand, made.json()["job_id"], new):
+            response = await self._http.post("/v1/jobs", json={"task": "chat", "payload": {"prompt": "testkit"}})
+            if not response.is_success:
+                raise Broken(f"POST /v1/jobs was answered with {response.status_code}; use --enqueue")
+            if await self._follow(hand, response.json()["job_id"], new):
                 return
         raise Broken("other workers take the jobs of the stream 'default'; stop them, or use --enqueue")
 
     async def _follow(self, hand: Hand, seed: str, new: dict[str, Any]) -> bool:
         others = []
         try:
-            while (got := await hand.claim(SEED_STREAM))["claimed"]:
-                if got["job_id"] != seed:
-                    self._seen.discard(got["job_id"])  # somebody else's
-                    others.append(got)
+            while (job := await hand.claim(SEED_STREAM))["claimed"]:
+                if job["job_id"] != seed:
+                    self._seen.discard(job["job_id"])  # somebody else's
+                    others.append(job)
                     continue
-                return (await hand.say("complete", got, result=None, follow_ups=[new])).status == httpx2.codes.OK
+                return (await hand.say("complete", job, result=None, follow_ups=[new])).status == httpx2.codes.OK
             return False
         finally:
             for other in others:

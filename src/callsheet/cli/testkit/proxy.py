@@ -145,8 +145,8 @@ class FaultProxy:
         """One connection of a client, request after request."""
         try:
             while (asked := await _read_request(reader)) is not None:
-                told = self.fate(asked)
-                fate: Fate = await told if asyncio.iscoroutine(told) else told
+                decision = self.fate(asked)
+                fate: Fate = await decision if asyncio.iscoroutine(decision) else decision
                 if not await self._pass(asked, fate, reader, writer):
                     return
         except (OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError, ValueError):
@@ -183,17 +183,17 @@ class FaultProxy:
             return None
         self.waiting += 1
         answer = asyncio.create_task(_exchange(asked, reader, writer))
-        gone = asyncio.create_task(client.read(1))
+        disconnect = asyncio.create_task(client.read(1))
         try:
-            await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({answer, disconnect}, return_when=asyncio.FIRST_COMPLETED)
             return await answer if answer.done() else None
         except (OSError, asyncio.IncompleteReadError, ValueError):
             return None
         finally:
             self.waiting -= 1
-            for task in (answer, gone):
+            for task in (answer, disconnect):
                 task.cancel()
-            await asyncio.gather(answer, gone, return_exceptions=True)
+            await asyncio.gather(answer, disconnect, return_exceptions=True)
             writer.transport.abort()
 
 
@@ -208,8 +208,12 @@ async def _read_request(reader: asyncio.StreamReader) -> Asked | None:
 
 
 async def _exchange(asked: Asked, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Answered:
-    kept = {name: value for name, value in asked.headers.items() if name not in ("connection", "keep-alive")}
-    lines = [f"{asked.method} {asked.path} HTTP/1.1", *(f"{k}: {v}" for k, v in kept.items()), "connection: close"]
+    headers_sent = {name: value for name, value in asked.headers.items() if name not in ("connection", "keep-alive")}
+    lines = [
+        f"{asked.method} {asked.path} HTTP/1.1",
+        *(f"{k}: {v}" for k, v in headers_sent.items()),
+        "connection: close",
+    ]
     writer.write("\r\n".join([*lines, "", ""]).encode("latin-1") + asked.body)
     await writer.drain()
     first, headers = _head(await reader.readuntil(b"\r\n\r\n"))
@@ -225,8 +229,8 @@ def _head(head: bytes) -> tuple[str, dict[str, str]]:
 
 
 def _written(answered: Answered) -> bytes:
-    skipped = ("connection", "content-length", "transfer-encoding", "keep-alive")
-    headers = {name: value for name, value in answered.headers.items() if name.lower() not in skipped}
+    hop_headers = ("connection", "content-length", "transfer-encoding", "keep-alive")
+    headers = {name: value for name, value in answered.headers.items() if name.lower() not in hop_headers}
     lines = [f"HTTP/1.1 {answered.status} .", *(f"{name}: {value}" for name, value in headers.items())]
     head = "\r\n".join([*lines, f"content-length: {len(answered.body)}", "", ""])
     return head.encode("latin-1") + answered.body

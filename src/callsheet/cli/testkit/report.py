@@ -52,7 +52,7 @@ class Found(NamedTuple):
 
 async def judge(check: Check[S], subject: S) -> Found:
     """Run one check; whatever else it raises is broken, too."""
-    begun = time.monotonic()
+    start = time.monotonic()
     try:
         await check.run(subject)
         verdict, told = Verdict.HELD, ""
@@ -62,7 +62,7 @@ async def judge(check: Check[S], subject: S) -> Found:
         verdict, told = Verdict.BROKEN, str(broken) or "it took too long"
     except Exception as error:  # noqa: BLE001 - one check must not take the others with it
         verdict, told = Verdict.BROKEN, f"{type(error).__name__}: {error}"
-    return Found(check.clause, check.claim, verdict, told, time.monotonic() - begun, check.extension)
+    return Found(check.clause, check.claim, verdict, told, time.monotonic() - start, check.extension)
 
 
 def skipped(check: Check[S], why: str) -> Found:

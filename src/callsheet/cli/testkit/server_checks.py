@@ -12,14 +12,14 @@ import httpx2
 from .client import NAMES, Peer
 from .report import Check, Skipped, need
 
-GIVEN = (*NAMES, "payload", "lease_ttl_seconds", "heartbeat_interval_seconds")
+CLAIM_FIELDS = (*NAMES, "payload", "lease_ttl_seconds", "heartbeat_interval_seconds")
 FEWEST_CHARACTERS = 22  # of a token of 128 bits
 NOT_FOUND, CONFLICT = 404, 409
-REFUSED = range(400, 500)
+CLIENT_ERRORS = range(400, 500)
 UNKNOWN = "0199f0c2-7f7a-7d51-b3cd-0d52b5f0f5b1"
 
 
-async def _claimed(peer: Peer, **more: Any) -> tuple[Any, dict[str, Any], str]:
+async def _claim_new_job(peer: Peer, **more: Any) -> tuple[Any, dict[str, Any], str]:
     stream = peer.stream()
     await peer.add(stream, **more)
     hand = peer.hand()
@@ -28,27 +28,27 @@ async def _claimed(peer: Peer, **more: Any) -> tuple[Any, dict[str, Any], str]:
 
 async def nothing_is_claimed_of_nothing(peer: Peer) -> None:
     """A stream without jobs."""
-    begun = time.monotonic()
+    start = time.monotonic()
     need(not (await peer.hand().claim(peer.stream(), wait_ms=1_000))["claimed"], "something was claimed")
-    took_s = time.monotonic() - begun
+    took_s = time.monotonic() - start
     need(0.9 < took_s < 3, f"a wait of 1 s took {took_s:.1f} s")  # noqa: PLR2004
 
 
 async def a_claim_gives_all(peer: Peer) -> None:
     """The fields of a claimed job."""
     payload = {"a": [1, 2.5, None, "é"]}
-    _, got, stream = await _claimed(peer, payload=payload)
-    missing = [name for name in GIVEN if name not in got]
+    _, job, stream = await _claim_new_job(peer, payload=payload)
+    missing = [name for name in CLAIM_FIELDS if name not in job]
     need(not missing, f"the answer has no {', '.join(missing)}")
-    need(got["payload"] == payload, f"the payload came as {got['payload']!r}")
-    need(_queue(got) == stream, f"the stream is told as {got['stream']!r}")
-    need(got["heartbeat_interval_seconds"] < got["lease_ttl_seconds"], "a beat is due after the lease is over")
-    need(_is_uuid(got["job_id"]), f"{got['job_id']!r} is no UUID")
+    need(job["payload"] == payload, f"the payload came as {job['payload']!r}")
+    need(_queue(job) == stream, f"the stream is told as {job['stream']!r}")
+    need(job["heartbeat_interval_seconds"] < job["lease_ttl_seconds"], "a beat is due after the lease is over")
+    need(_is_uuid(job["job_id"]), f"{job['job_id']!r} is no UUID")
 
 
-def _queue(got: dict[str, Any]) -> str:
+def _queue(job: dict[str, Any]) -> str:
     """The stream as it was asked for; one in Redis may be told by its key, with a prefix before the name."""
-    return str(got["stream"]).rpartition(":")[2]
+    return str(job["stream"]).rpartition(":")[2]
 
 
 def _is_uuid(text: str) -> bool:
@@ -61,7 +61,7 @@ def _is_uuid(text: str) -> bool:
 
 async def tokens_cannot_be_guessed(peer: Peer) -> None:
     """Two tokens are long and differ."""
-    tokens = [(await _claimed(peer))[1]["lease_token"] for _ in range(2)]
+    tokens = [(await _claim_new_job(peer))[1]["lease_token"] for _ in range(2)]
     need(min(map(len, tokens)) >= FEWEST_CHARACTERS, f"a token has {min(map(len, tokens))} characters")
     need(tokens[0] != tokens[1], "two claims have the same token")
 
@@ -80,96 +80,99 @@ async def streams_have_their_order(peer: Peer) -> None:
     await peer.add(low)
     await peer.add(high)
     hand = peer.hand()
-    got = [_queue(await hand.job(high, low)) for _ in range(2)]
-    need(got == [high, low], "streams are not served in the order asked")
+    job = [_queue(await hand.job(high, low)) for _ in range(2)]
+    need(job == [high, low], "streams are not served in the order asked")
 
 
 async def a_parked_claim_is_woken(peer: Peer) -> None:
     """A claim waits for a job that comes later."""
     stream = peer.stream()
-    parked = asyncio.create_task(peer.hand().claim(stream, wait_ms=15_000))
+    waiting_claim = asyncio.create_task(peer.hand().claim(stream, wait_ms=15_000))
     await asyncio.sleep(0.3)
     await peer.add(stream)
-    begun = time.monotonic()
-    need((await parked)["claimed"], "a claim that waited was given nothing")
-    need(time.monotonic() - begun < 5, f"it heard of the job after {time.monotonic() - begun:.1f} s")  # noqa: PLR2004
+    start = time.monotonic()
+    need((await waiting_claim)["claimed"], "a claim that waited was given nothing")
+    need(time.monotonic() - start < 5, f"it heard of the job after {time.monotonic() - start:.1f} s")  # noqa: PLR2004
 
 
 async def a_heartbeat_extends(peer: Peer) -> None:
     """The answer to a heartbeat."""
-    hand, got, _ = await _claimed(peer)
-    said = await hand.say("heartbeat", got)
-    need(said.status == httpx2.codes.OK and said.body.get("ok") is True, f"a heartbeat was answered with {said}")
-    need("lease_expires_at" in said.body, "the answer has no lease_expires_at")
+    hand, job, _ = await _claim_new_job(peer)
+    answer = await hand.say("heartbeat", job)
+    need(answer.status == httpx2.codes.OK and answer.body.get("ok") is True, f"a heartbeat was answered with {answer}")
+    need("lease_expires_at" in answer.body, "the answer has no lease_expires_at")
 
 
 async def tokens_prove(peer: Peer) -> None:
     """A wrong token, or another worker's, changes nothing."""
-    hand, got, _ = await _claimed(peer)
-    for who, claim in ((hand, {**got, "lease_token": "x" * 43}), (peer.hand(), got)):
+    hand, job, _ = await _claim_new_job(peer)
+    for who, claim in ((hand, {**job, "lease_token": "x" * 43}), (peer.hand(), job)):
         for verb, more in (("heartbeat", {}), ("complete", {"result": 1}), ("fail", {"error": {"code": "x"}})):
-            said = await who.say(verb, claim, **more)
-            need(said.status in REFUSED, f"{verb} with a lease that is not its own was answered with {said.status}")
-    need((await hand.say("complete", got, result=1)).status == httpx2.codes.OK, "the rightful worker was refused, then")
+            answer = await who.say(verb, claim, **more)
+            need(
+                answer.status in CLIENT_ERRORS,
+                f"{verb} with a lease that is not its own was answered with {answer.status}",
+            )
+    need((await hand.say("complete", job, result=1)).status == httpx2.codes.OK, "the rightful worker was refused, then")
 
 
 async def unknown_jobs_are_not_found(peer: Peer) -> None:
     """A job that does not exist."""
-    hand, got, _ = await _claimed(peer)
-    said = await hand.say("complete", {**got, "job_id": UNKNOWN}, result=1)
-    need(said.status == NOT_FOUND, f"the completion of an unknown job was answered with {said.status}")
+    hand, job, _ = await _claim_new_job(peer)
+    answer = await hand.say("complete", {**job, "job_id": UNKNOWN}, result=1)
+    need(answer.status == NOT_FOUND, f"the completion of an unknown job was answered with {answer.status}")
 
 
 async def a_completion_may_be_said_twice(peer: Peer) -> None:
     """Ends are idempotent, and an end is an end."""
-    hand, got, _ = await _claimed(peer)
+    hand, job, _ = await _claim_new_job(peer)
     for _ in range(2):
-        said = await hand.say("complete", got, result={"frames": 7})
-        need(said.status == httpx2.codes.OK, f"a completion was answered with {said.status}")
-        need(said.body.get("ok") is True and said.body.get("ack") is True, f"it was answered with {said.body}")
-    other = await hand.say("fail", got, error={"code": "x"})
+        answer = await hand.say("complete", job, result={"frames": 7})
+        need(answer.status == httpx2.codes.OK, f"a completion was answered with {answer.status}")
+        need(answer.body.get("ok") is True and answer.body.get("ack") is True, f"it was answered with {answer.body}")
+    other = await hand.say("fail", job, error={"code": "x"})
     need(other.status == CONFLICT, f"another outcome of an ended attempt was answered with {other.status}")
 
 
 async def a_failure_is_tried_again(peer: Peer) -> None:
     """A failure with attempts left."""
-    hand, got, _ = await _claimed(peer)
-    said = await hand.say("fail", got, error={"code": "OOM", "message": "m", "stack": "s", "retryable": True})
-    need(said.status == httpx2.codes.OK and said.body.get("ack") is True, f"a failure was answered with {said}")
-    need(said.body.get("requeued") is True and said.body.get("dlq") is False, f"it was answered with {said.body}")
+    hand, job, _ = await _claim_new_job(peer)
+    answer = await hand.say("fail", job, error={"code": "OOM", "message": "m", "stack": "s", "retryable": True})
+    need(answer.status == httpx2.codes.OK and answer.body.get("ack") is True, f"a failure was answered with {answer}")
+    need(answer.body.get("requeued") is True and answer.body.get("dlq") is False, f"it was answered with {answer.body}")
 
 
 async def the_last_failure_is_a_dead_letter(peer: Peer) -> None:
     """A failure with none left."""
-    hand, got, _ = await _claimed(peer, max_attempts=1)
-    said = await hand.say("fail", got, error={"code": "OOM", "message": "m", "stack": "s", "retryable": True})
-    need(said.body.get("requeued") is False and said.body.get("dlq") is True, f"it was answered with {said.body}")
+    hand, job, _ = await _claim_new_job(peer, max_attempts=1)
+    answer = await hand.say("fail", job, error={"code": "OOM", "message": "m", "stack": "s", "retryable": True})
+    need(answer.body.get("requeued") is False and answer.body.get("dlq") is True, f"it was answered with {answer.body}")
 
 
 async def a_final_failure_is_not_tried_again(peer: Peer) -> None:
     """A failure that is not retryable."""
-    hand, got, _ = await _claimed(peer)
-    said = await hand.say("fail", got, error={"code": "bad", "message": "", "stack": "", "retryable": False})
-    need(said.body.get("requeued") is False, f"it was answered with {said.body}")
+    hand, job, _ = await _claim_new_job(peer)
+    answer = await hand.say("fail", job, error={"code": "bad", "message": "", "stack": "", "retryable": False})
+    need(answer.body.get("requeued") is False, f"it was answered with {answer.body}")
 
 
 async def an_expired_lease_is_lost(peer: Peer) -> None:
     """A worker that is never heard of again."""
-    hand, got, stream = await _claimed(peer)
-    within_s = got["lease_ttl_seconds"] + 30
+    hand, job, stream = await _claim_new_job(peer)
+    within_s = job["lease_ttl_seconds"] + 30
     again = await peer.hand().job(stream, within_s=within_s)
-    need(again["job_id"] == got["job_id"], "another job came")
-    said = await hand.say("complete", got, result=1)
-    need(said.status == CONFLICT, f"the completion of a lost attempt was answered with {said.status}")
-    need((await hand.say("heartbeat", got)).status == CONFLICT, "so was its heartbeat")
+    need(again["job_id"] == job["job_id"], "another job came")
+    answer = await hand.say("complete", job, result=1)
+    need(answer.status == CONFLICT, f"the completion of a lost attempt was answered with {answer.status}")
+    need((await hand.say("heartbeat", job)).status == CONFLICT, "so was its heartbeat")
 
 
 async def nonsense_is_told(peer: Peer) -> None:
     """Wrong requests are 4xx with a code."""
     hand = peer.hand()
     for verb, body in (("claim", {}), ("claim", {"streams": "x"}), ("heartbeat", {}), ("complete", {"job_id": 7})):
-        said = await hand.send(verb, **body)
-        need(said.status in REFUSED, f"{verb} with {body} was answered with {said.status}")
+        answer = await hand.send(verb, **body)
+        need(answer.status in CLIENT_ERRORS, f"{verb} with {body} was answered with {answer.status}")
 
 
 async def strangers_are_refused(peer: Peer) -> None:
@@ -192,64 +195,64 @@ async def a_claim_may_be_repeated(peer: Peer) -> None:
 
 async def a_release_costs_nothing(peer: Peer) -> None:
     """A job that is handed back."""
-    hand, got, stream = await _claimed(peer, max_attempts=1)
-    need((await hand.say("release", got)).status == httpx2.codes.OK, "a release was refused")
+    hand, job, stream = await _claim_new_job(peer, max_attempts=1)
+    need((await hand.say("release", job)).status == httpx2.codes.OK, "a release was refused")
     again = await hand.job(stream)
-    need(again["job_id"] == got["job_id"] and again["attempt"] == 1, f"it came back as attempt {again['attempt']}")
+    need(again["job_id"] == job["job_id"] and again["attempt"] == 1, f"it came back as attempt {again['attempt']}")
 
 
 async def many_beats_are_one(peer: Peer) -> None:
     """A good and a bad lease in one request."""
-    hand, got, _ = await _claimed(peer)
-    leases = [{"job_id": got["job_id"], "lease_token": token} for token in (got["lease_token"], "wrong")]
-    said = await hand.send("heartbeats", leases=leases, protocol=2)
-    told = [one.get("ok") for one in said.body.get("leases", [])]
-    need(told == [True, False], f"a good and a bad lease were answered with {said}")
+    hand, job, _ = await _claim_new_job(peer)
+    leases = [{"job_id": job["job_id"], "lease_token": token} for token in (job["lease_token"], "wrong")]
+    answer = await hand.send("heartbeats", leases=leases, protocol=2)
+    oks = [one.get("ok") for one in answer.body.get("leases", [])]
+    need(oks == [True, False], f"a good and a bad lease were answered with {answer}")
 
 
 async def many_moves_are_one(peer: Peer) -> None:
     """Reports and an end in one request."""
-    hand, got, _ = await _claimed(peer)
-    lease = {name: got[name] for name in ("job_id", "attempt_id", "lease_token")}
+    hand, job, _ = await _claim_new_job(peer)
+    lease = {name: job[name] for name in ("job_id", "attempt_id", "lease_token")}
     moves = [
         {**lease, "do": "progress", "percent": 40, "message": "so far"},
         {**lease, "do": "checkpoint", "name": "one", "data": {"x": 1}},
         {**lease, "do": "complete", "result": {"done": True}},
     ]
-    said = await hand.send("moves", moves=moves, protocol=2)
-    need([a.get("ok") for a in said.body.get("answers", [])] == [True] * 3, f"moves were answered with {said}")
+    answer = await hand.send("moves", moves=moves, protocol=2)
+    need([a.get("ok") for a in answer.body.get("answers", [])] == [True] * 3, f"moves were answered with {answer}")
     again = await hand.send("moves", moves=moves[-1:], protocol=2)
     need(again.body["answers"][0].get("repeated") is True, "a repeated end is not told as one")
 
 
 async def steps_are_remembered(peer: Peer) -> None:
     """A step that was kept."""
-    hand, got, _ = await _claimed(peer)
-    lease = {name: got[name] for name in ("job_id", "attempt_id", "lease_token")}
+    hand, job, _ = await _claim_new_job(peer)
+    lease = {name: job[name] for name in ("job_id", "attempt_id", "lease_token")}
     await hand.send("moves", moves=[{**lease, "do": "checkpoint", "name": "one", "data": {"x": 1}}], protocol=2)
-    said = await hand.say("checkpoints", got)
-    need(said.body.get("checkpoints") == {"one": {"x": 1}}, f"the steps are told as {said.body}")
+    answer = await hand.say("checkpoints", job)
+    need(answer.body.get("checkpoints") == {"one": {"x": 1}}, f"the steps are told as {answer.body}")
 
 
 async def a_waiting_beat_hears_of_a_cancel(peer: Peer) -> None:
     """A heartbeat that waits while its job is cancelled."""
-    hand, got, _ = await _claimed(peer)
-    waiting = asyncio.create_task(hand.say("heartbeat", got, wait_ms=10_000, protocol=2))
+    hand, job, _ = await _claim_new_job(peer)
+    waiting = asyncio.create_task(hand.say("heartbeat", job, wait_ms=10_000, protocol=2))
     await asyncio.sleep(0.3)
-    begun = time.monotonic()
-    if not await peer.cancel(got["job_id"]):
+    start = time.monotonic()
+    if not await peer.cancel(job["job_id"]):
         waiting.cancel()
         raise Skipped("POST /v1/jobs/{job_id}/cancel does not cancel it")
-    said = await waiting
-    need(said.body.get("cancel") is True, f"the heartbeat was answered with {said.body}")
-    need(time.monotonic() - begun < 1, f"it heard of it after {time.monotonic() - begun:.1f} s")
+    answer = await waiting
+    need(answer.body.get("cancel") is True, f"the heartbeat was answered with {answer.body}")
+    need(time.monotonic() - start < 1, f"it heard of it after {time.monotonic() - start:.1f} s")
 
 
 async def other_protocols_are_told(peer: Peer) -> None:
     """A protocol that nobody speaks."""
-    said = await peer.hand().send("claim", streams=[peer.stream()], max_wait_ms=0, protocol=99)
-    need(said.status == 426, f"protocol 99 was answered with {said.status}")  # noqa: PLR2004
-    need("min_version" in said.body, "the answer has no min_version")
+    answer = await peer.hand().send("claim", streams=[peer.stream()], max_wait_ms=0, protocol=99)
+    need(answer.status == 426, f"protocol 99 was answered with {answer.status}")  # noqa: PLR2004
+    need("min_version" in answer.body, "the answer has no min_version")
 
 
 CHECKS: list[Check[Peer]] = [

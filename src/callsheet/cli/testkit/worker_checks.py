@@ -71,8 +71,8 @@ async def repeats_a_lost_claim(stage: Stage) -> None:
 async def _claim_that_is_lost(stage: Stage) -> str:
     lost: list[str] = []
 
-    async def fate(asked: Asked) -> Fate:
-        return Fate(cut=True) if asked.verb == "claim" and not lost and await _waits() else Fate()
+    async def fate(request: Asked) -> Fate:
+        return Fate(cut=True) if request.verb == "claim" and not lost and await _waits() else Fate()
 
     async def _waits() -> bool:
         waiting = (await stage.engine.get(job_id)).status is Status.QUEUED
@@ -105,18 +105,18 @@ def _ends_of(stage: Stage, job_id: str) -> int:
 async def waits_as_it_is_told(stage: Stage) -> None:
     """503 and 429 with Retry-After: it asks again, and not sooner."""
     busy = Fate(instead=problem(503, "store_unavailable", **{"Retry-After": "1"}))
-    asked: list[float] = []
+    times: list[float] = []
 
     def fate(request: Asked) -> Fate:
-        if request.verb not in ENDS or len(asked) >= 3:  # noqa: PLR2004
+        if request.verb not in ENDS or len(times) >= 3:  # noqa: PLR2004
             return Fate()
-        asked.append(time.monotonic())
-        return busy if len(asked) < 3 else Fate()  # noqa: PLR2004
+        times.append(time.monotonic())
+        return busy if len(times) < 3 else Fate()  # noqa: PLR2004
 
     stage.proxy.fate = fate
     job = await stage.ended(await stage.job("echo", {"n": 3}))
     need(job.status is Status.SUCCEEDED, f"the job ended as {job.status}")
-    pauses = [later - sooner for sooner, later in itertools.pairwise(asked)]
+    pauses = [later - sooner for sooner, later in itertools.pairwise(times)]
     need(all(pause > 0.95 for pause in pauses), f"it asked again after {min(pauses, default=0):.2f} s, not after 1 s")  # noqa: PLR2004
 
 
@@ -148,10 +148,10 @@ async def leaves_holes(stage: Stage) -> None:
     """A claim that is never answered is given up after its wait and six seconds at most."""
     holes: list[tuple[float, float]] = []
 
-    def fate(asked: Asked) -> Fate:
-        if asked.verb != "claim":
+    def fate(request: Asked) -> Fate:
+        if request.verb != "claim":
             return Fate()
-        holes.append((time.monotonic(), asked.said.get("max_wait_ms", 0) / 1000))
+        holes.append((time.monotonic(), request.said.get("max_wait_ms", 0) / 1000))
         return Fate(hole=True) if len(holes) == 1 else Fate()
 
     stage.proxy.fate = fate
@@ -177,11 +177,11 @@ async def _cancel(stage: Stage, settle_s: float = 0.0) -> float:
     job_id = await stage.job("sleep", {"seconds": 600})
     await stage.running(job_id)
     await asyncio.sleep(settle_s)
-    begun = time.monotonic()
+    start = time.monotonic()
     await stage.engine.cancel(job_id, "the test-kit")
     job = await stage.ended(job_id)
     need(job.status is Status.CANCELED, f"the job ended as {job.status}")
-    return time.monotonic() - begun
+    return time.monotonic() - start
 
 
 async def lets_lost_work_go(stage: Stage) -> None:
@@ -244,10 +244,10 @@ async def leaves_at_once_when_idle(stage: Stage) -> None:
 
 async def takes_no_for_an_answer(stage: Stage) -> None:
     """401 is final: it ends, with a code other than 0, and does not ask for ever."""
-    asked: list[str] = []
+    verbs: list[str] = []
 
     def fate(request: Asked) -> Fate:
-        asked.append(request.verb)
+        verbs.append(request.verb)
         return Fate(instead=problem(401, "unauthorized"))
 
     stage.proxy.fate = fate
@@ -256,7 +256,7 @@ async def takes_no_for_an_answer(stage: Stage) -> None:
     code = await stage.exited(LEAVE_S)
     await stage.engine.cancel(job_id)
     need(code != 0, "it ended with 0, as if all were well")
-    need(len(asked) <= 10, f"it asked {len(asked)} times")  # noqa: PLR2004
+    need(len(verbs) <= 10, f"it asked {len(verbs)} times")  # noqa: PLR2004
 
 
 async def _until(fact: object, otherwise: str, within_s: float = 10.0) -> None:
