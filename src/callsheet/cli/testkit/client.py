@@ -40,10 +40,10 @@ class Hand:
         """One request, whatever its answer is; raises Broken for one that is not JSON."""
         answer = await self._http.post(f"/internal/worker/{verb}", json={"worker_id": self.name, **body})
         try:
-            body = answer.json()
+            content = answer.json()
         except ValueError:
             raise Broken(f"{verb} was answered with {answer.status_code} and no JSON: {answer.text[:80]!r}") from None
-        return Said(answer.status_code, body if isinstance(body, dict) else {})
+        return Said(answer.status_code, content if isinstance(content, dict) else {})
 
     async def claim(self, *streams: str, wait_ms: int = 0, **more: Any) -> dict[str, Any]:
         """The answer to a claim; raises Broken unless it is one."""
