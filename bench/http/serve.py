@@ -17,11 +17,11 @@ from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine import Engine
-from callsheet.engine.quotas import UNLIMITED
+from callsheet.engine.quotas import NO_LIMITS
 from callsheet.http.limits import Limits
 from callsheet.http.server import BACKLOG, Server, ServerOptions, create_app, listen
 
-LIMITS = Limits(streams=100_000, quota=UNLIMITED)
+LIMITS = Limits(streams=100_000, quota=NO_LIMITS)
 
 
 def main() -> None:

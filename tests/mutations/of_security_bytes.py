@@ -154,7 +154,7 @@ SECURITY_BYTES = [
         "sqlite",
         "workers hold to the defaults of servers",
         "engine/quotas.py",
-        "            self.defaults, self.are_known = _read(document).over(UNLIMITED), True\n",
+        "            self.defaults, self.are_known = _read(document).over(NO_LIMITS), True\n",
         "            self.are_known = True\n",
         f"{TASKS}defaults_of_a_server_hold_in_workers",
     ),

@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from callsheet.engine.operations import Operations
-from callsheet.engine.quotas import DEFAULTS, UNLIMITED, Quotas
+from callsheet.engine.quotas import DEFAULTS, NO_LIMITS, Quotas
 from callsheet.engine.stored import Stored
 from callsheet.http.keys import Principal
 from callsheet.http.limits import Limits, Rates
@@ -293,7 +293,7 @@ async def test_streams_are_counted_by_tenant_too() -> None:
 
 
 def test_many_keys_of_a_tenant_share_its_rate() -> None:
-    rates, quota = Rates(100), UNLIMITED._replace(rate=10)
+    rates, quota = Rates(100), NO_LIMITS._replace(rate=10)
 
     def somebody(tenant: str, n: int) -> Principal:
         return Principal(f"{tenant}{n}", tenant, frozenset({"jobs:read"}))

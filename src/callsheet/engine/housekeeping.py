@@ -1,4 +1,4 @@
-"""Housekeeping keeps a store in order. Many processes may run it at once; each step is idempotent."""
+"""Housekeeping keeps a store in order. Each chore is idempotent, so many processes may run housekeeping at once."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Long operations on many jobs: documents with a filter, a cursor, counts, and a lease for the working process.
 
-A batch is recorded before the work and cleared after it. If a process dies in between, the next process repeats the
-batch, which changes nothing that was done already, and counts each job once.
+The operation document names a batch before the work, and clears the batch afterwards. If a process dies in between,
+the next process repeats the batch, which changes nothing that was done already, and counts each job once.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Quota(NamedTuple):
         return Quota(*(own if own is not None else other for own, other in zip(self, defaults, strict=True)))
 
 
-UNLIMITED = Quota(0, 0, 0, 0, 0, 0)
+NO_LIMITS = Quota(0, 0, 0, 0, 0, 0)
 # One tenant can take a fifth of a queue's depth of 100,000, and two keys' worth of requests and streams.
 DEFAULTS = Quota(queued=20_000, running=0, bytes=100 * 10**9, streams=400, rate=2_000, uploads=1_000)
 
@@ -68,14 +68,14 @@ class Quotas:
         self._store = store
         self.bytes = StoredBytes(store)
         self._follows, self.are_known = defaults is None, defaults is not None
-        self.defaults = (defaults or UNLIMITED).over(UNLIMITED)
+        self.defaults = (defaults or NO_LIMITS).over(NO_LIMITS)
         self._own: dict[str, Quota] = {}
         self._read_at, self._was_read = float("-inf"), False
         self._reading = asyncio.Lock()
 
     def limits_of(self, requester_id: str) -> Quota:
         """Return a tenant's effective quota, as of the last `refresh`; every field is a number."""
-        defaults = self.defaults if requester_id else UNLIMITED
+        defaults = self.defaults if requester_id else NO_LIMITS
         own = self._own.get(requester_id)
         return defaults if own is None else own.over(defaults)
 
@@ -101,7 +101,7 @@ class Quotas:
     async def _read_all(self) -> None:
         self._own = {document.id: _read(document) for document in await self._store.documents(KIND)}
         for document in await self._store.documents(PUBLISHED) if self._follows else ():
-            self.defaults, self.are_known = _read(document).over(UNLIMITED), True
+            self.defaults, self.are_known = _read(document).over(NO_LIMITS), True
         self._was_read, self._read_at = True, time.monotonic()
 
     async def publish(self) -> None:

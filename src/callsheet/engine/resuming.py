@@ -55,7 +55,7 @@ async def first_of(store: Store, job_id: str) -> str:
 async def named_by(store: Store, job_id: str) -> str | None:
     """Return the id of the ended job that this job copies or resumes, or None.
 
-    Copies and resuming jobs have a UUID of version 5; for other versions the store is not read.
+    Copies and resuming jobs have a UUID of version 5; jobs with other ids cost no read.
     """
     if job_id[VERSION_AT] != "5":
         return None

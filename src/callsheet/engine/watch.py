@@ -33,7 +33,7 @@ class Watch:
         self._store = store
         self._poll_s = poll_s
         self._watchers: dict[str, set[Watcher]] = {}
-        self._hinted: set[str] = set()
+        self._hint_ids: set[str] = set()
         self._with_others: dict[str, None] = {}  # jobs whose next event may come from a foreign program
         self._others_changed = False
         self._look = asyncio.Event()
@@ -70,7 +70,7 @@ class Watch:
 
     def want(self, job_id: str) -> None:
         """Request a read of this job's events."""
-        self._hinted.add(job_id)
+        self._hint_ids.add(job_id)
         self._look.set()
 
     def add(self, job_id: str, watcher: Watcher) -> None:
@@ -105,8 +105,8 @@ class Watch:
             try:
                 async for hint in self._store.hints():
                     anyone = hint == Hint() or "*" in hint.jobs
-                    self._hinted |= self._watchers.keys() if anyone else hint.jobs & self._watchers.keys()
-                    if self._hinted:
+                    self._hint_ids |= self._watchers.keys() if anyone else hint.jobs & self._watchers.keys()
+                    if self._hint_ids:
                         self._look.set()
             except StoreError as error:
                 log.warning("hints are away, watchers are polled for: %s", error)
@@ -120,7 +120,7 @@ class Watch:
                 async with asyncio.timeout_at(poll_at):
                     await self._look.wait()
             self._look.clear()
-            job_ids, self._hinted = self._hinted, set()
+            job_ids, self._hint_ids = self._hint_ids, set()
             everyone = clock() >= poll_at  # also while hints for some jobs keep coming: hints for others may be lost
             try:
                 await self._deliver(list(self._watchers if everyone else job_ids & self._watchers.keys()))
@@ -130,7 +130,7 @@ class Watch:
                     self._others_changed = False
                     await self._store.listen_for(self._with_others)
             except StoreError:
-                self._hinted |= job_ids
+                self._hint_ids |= job_ids
             except Exception:
                 log.exception("a read for watchers failed; the next one tries again")
             if everyone:  # many idle watchers are polled less often, since hints rarely fail
@@ -173,7 +173,7 @@ class Watcher:
 
     @property
     def room(self) -> bool:
-        """Whether the watcher has room for more events."""
+        """Whether the consumer has taken enough events for the watcher to read more."""
         return len(self._events) < ROOM
 
     @property

@@ -9,7 +9,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from callsheet.engine.quotas import DEFAULTS, UNLIMITED, Quota
+from callsheet.engine.quotas import DEFAULTS, NO_LIMITS, Quota
 from callsheet.engine.stored import quota_exceeded
 
 from .buckets import Buckets
@@ -51,7 +51,7 @@ class Rates:
         self._of_keys = Buckets()
         self._of_tenants = Buckets()
 
-    def check(self, who: Principal, now: float | None = None, quota: Quota = UNLIMITED) -> None:
+    def check(self, who: Principal, now: float | None = None, quota: Quota = NO_LIMITS) -> None:
         """Take one token; raises Problem `too_many_requests` or `quota_exceeded` with the seconds to wait."""
         if who.admin:
             return
@@ -85,7 +85,7 @@ class Streams:
         """Return the number of streams that a tenant has open in this process."""
         return self._of_tenants[requester_id]
 
-    def enter(self, who: Principal, quota: Quota = UNLIMITED) -> None:
+    def enter(self, who: Principal, quota: Quota = NO_LIMITS) -> None:
         """Count a new stream; raises Problem `too_many_streams` or `quota_exceeded`."""
         tenant, limit = who.requester_id, quota.streams
         if not who.admin and self._of_keys[who.key_id] >= self._limit:

@@ -207,7 +207,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
     async def migrate(self) -> list[str]:
         """Migrate the schema to this program's version; return the names of the migrations that ran.
 
-        Many processes may call this at once.
+        Many processes may migrate a database at once.
         """
 
     async def now(self) -> int:
@@ -230,7 +230,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         S5: a job with `depends_on` is not claimable until each dependency succeeded (or ended, by the job's policy); an
             unknown dependency raises DependencyNotFound. An id in use raises DuplicateJob.
         S42: `resumed_from` is written with its job or neither is; reads show it as the checkpoint `~resumed_from`. A
-            requested `run_at` likewise, as `~run_at`: a step of the clock does not move it.
+            requested `run_at` likewise, as `~run_at`: a step of the clock leaves `run_at` as it is.
         S26: with `depth_limit`, a batch that would leave a queue with more queued jobs than the limit raises QueueFull;
             jobs found by a key do not count. Simultaneous batches may pass the limit together on PostgreSQL.
         S37: with `quotas`, a batch that would leave a requester with more queued jobs than its quota raises
@@ -395,7 +395,7 @@ class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):
         """Return how many credentials each KEK wraps, without KEKs that wrap none."""
 
     async def put_document(self, document: Document) -> Document:
-        """Write a document whose stored version is `document.version` (0: it must not exist).
+        """Write a document whose stored version is `document.version`, 0 for a new document.
 
         S24: of two writers with the same version one wins, the other gets DocumentConflict.
         """

@@ -96,8 +96,8 @@ class Reader:
         if not queues:
             await asyncio.sleep(KNOWN_S)
             return
-        found = await self._wire.read(queues, COUNT)
-        if found:
-            self._hints.send(Hint(frozenset(found)))
-        for queue, messages in found.items():
+        by_queue = await self._wire.read(queues, COUNT)
+        if by_queue:
+            self._hints.send(Hint(frozenset(by_queue)))
+        for queue, messages in by_queue.items():
             await self._judge.look(queue, messages)

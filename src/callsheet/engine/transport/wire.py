@@ -82,14 +82,14 @@ class Wire:
         streams = {self.stream(queue): ">" for queue in queues}
         try:
             with translated():
-                found = await self.redis.xreadgroup(GROUP, self.me, streams, count=count, block=self._block_ms)
+                reply = await self.redis.xreadgroup(GROUP, self.me, streams, count=count, block=self._block_ms)
         except StoreError as error:
             if "NOGROUP" not in str(error) and "UNBLOCKED" not in str(error):
                 self.mark_away(error)
             raise
         self._mark_back()
         offset = len(self.stream(""))
-        return {key[offset:]: _messages(entries) for key, entries in found or ()}
+        return {key[offset:]: _messages(entries) for key, entries in reply or ()}
 
     async def old(self, queue: str, after: str, count: int) -> list[Message]:
         """Return messages of a queue after an id, delivered or not."""

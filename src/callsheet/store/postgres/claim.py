@@ -45,7 +45,7 @@ CLAIM = Q.claim.replace(CONTRACT, f"    {TOLD_APART} ELSE j.contract END, j.kind
 
 
 class Look(NamedTuple):
-    """The result of a look at a queue."""
+    """The lowest live position of a queue, and the end of the whole line."""
 
     lowest: int | None  # the lowest live position, None if no job is in line
     end: int  # the end of the whole line, all queues

@@ -113,7 +113,7 @@ class StreamDoor:
 
     @property
     def waiting(self) -> int:
-        """How many jobs the worker has read and not claimed yet."""
+        """The number of stream messages that the worker has read and not yet claimed."""
         return len(self._messages)
 
     def take(self) -> list[str]:

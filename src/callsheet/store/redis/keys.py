@@ -97,7 +97,7 @@ class Keys(NamedTuple):
     prefix: str = ""
 
     def job(self, job_id: str, part: str = "") -> str:
-        """Return the key of a job's hash, or of one of its further keys."""
+        """Return the key of a job's hash, or of its events, attempts or checkpoints."""
         return f"{self.prefix}job:{job_id}:{part}" if part else f"{self.prefix}job:{job_id}"
 
     def document(self, kind: str) -> str:

@@ -96,7 +96,7 @@ class Tail:
         self._task: asyncio.Task[None] | None = None
 
     def listen_for(self, job_ids: Collection[str]) -> None:
-        """Send hints for these jobs from now on, and for no other jobs."""
+        """Replace the set of watched jobs: hints name these job ids alone."""
         self._job_ids = frozenset(islice(job_ids, MOST))
         if not self._job_ids <= self._places.keys():
             self._change.set()

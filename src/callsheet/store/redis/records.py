@@ -125,7 +125,7 @@ def with_event_number(job: Job, count: int, last: Sequence[tuple[str, Mapping[st
 def claimed_job_of(h: dict[str, Any], request: ClaimRequest, now: int) -> Job:
     """Return the job after a claim, from its hash before the claim.
 
-    Does the same as `callsheet.kernel.apply.after_claim` at a third of its cost.
+    The job equals that of `callsheet.kernel.apply.after_claim`, at a third of the cost.
     """
     get = h.get
     try:

@@ -1,4 +1,4 @@
-"""Connections to a SQLite or libSQL file, and the threads that own them.
+"""Connections to a SQLite or libSQL file; one thread owns each connection.
 
 The writer groups waiting requests into one transaction, so that one fsync serves a group. Never `open()` the database
 file by hand in this process: closing it would drop SQLite's locks.
