@@ -44,7 +44,7 @@ SIMULATION = [
     simulated(
         "context variables end with their job",
         "worker/slots.py",
-        "if contextvars.copy_context() != begun:",
+        "if copy_context() != begun:",
         "if False:",
         "calm",
     ),

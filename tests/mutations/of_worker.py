@@ -41,7 +41,7 @@ WORKER = [
     worker(
         "context variables end with their job",
         "slots.py",
-        "if contextvars.copy_context() != begun:",
+        "if copy_context() != begun:",
         "if False:",
         "test_context.py -k context_variables",
     ),

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 
 _RESULT = Settlement._fields.index("result")
+_new = tuple.__new__
+_RUNNING = Status.RUNNING  # read for every success, and an enum's member takes 45 ns to look up
 LOST_EARLY = "worker_lost_early"
 LONGEST_REST_MS = 3_600_000
 
@@ -86,14 +88,15 @@ def succeed(
     follow_ups: tuple[NewJob, ...] = (),
 ) -> Settlement:
     """End the job as succeeded, with the result, the callbacks and the follow-up jobs in one write."""
-    _require(job, "succeed", Status.RUNNING)
+    if job.status is not _RUNNING or job.attempt_started_at is None:
+        _require(job, "succeed", _RUNNING)
     common = _success(job.contract, job.stage)
     if common is None:
         lifecycle_of(job.contract).check(job, "succeed", Status.SUCCEEDED)
     if follow_ups:
         check_batch(follow_ups)
     head, tail, calls_back = common or ((), (), False)
-    settlement = tuple.__new__(Settlement, (job.job_id, job.claim_version, *head, result, *tail))
+    settlement = _new(Settlement, (job.job_id, job.claim_version) + head + (result,) + tail)  # noqa: RUF005 - half the time of unpacking
     if outbox or follow_ups:
         settlement = settlement._replace(outbox=outbox, follow_ups=follow_ups)
     return with_callback(job, settlement) if calls_back else settlement

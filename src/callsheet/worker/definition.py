@@ -29,7 +29,8 @@ class Definition:
 
     `contract`: only jobs of this contract run the function, and the task's own jobs carry this contract; '' allows any.
 
-    `simple`: the function runs on the event loop without a context or a timeout, so that no setup or cleanup is needed.
+    `simple`: any job may run the function, on the event loop, without a context or a timeout: no check, setup or
+    cleanup is needed.
     """
 
     name: str
@@ -44,17 +45,19 @@ class Definition:
     contract: str = ""
     takes_context: bool = field(init=False)
     simple: bool = field(init=False)
+    arguments: Callable[[Json], dict[str, Any]] = field(init=False)
+    """Returns the arguments in a payload; raises InvalidPayload."""
 
     def __post_init__(self) -> None:
         names = list(inspect.signature(self.function).parameters)
         hints = _hints(self.function)
         first = names[0] if names else ""
         object.__setattr__(self, "takes_context", first == "ctx" or hints.get(first) is Context)
-        simple = self.executor == "async" and self.timeout_s is None and not self.takes_context
+        simple = self.executor == "async" and self.timeout_s is None and not self.takes_context and not self.contract
         object.__setattr__(self, "simple", simple)
         if self.executor != "async" and inspect.iscoroutinefunction(self.function):
             raise InvalidTask(f"task {self.name}: executor={self.executor!r} needs a plain function, not an async one")
-        _ = self._schema  # a signature that cannot be a schema is told at declaration
+        object.__setattr__(self, "arguments", self._schema.read)  # InvalidTask if the signature cannot be a schema
 
     def new_job(self, job_id: str, payload: Json) -> NewJob:
         """Return a new job with the task's options."""
@@ -70,10 +73,6 @@ class Definition:
         if args:
             kwargs = self._bound(args, kwargs)
         return self._schema.write(kwargs)
-
-    def arguments(self, payload: Json) -> dict[str, Any]:
-        """Return the arguments in a payload; raises InvalidPayload."""
-        return self._schema.read(payload)
 
     def write_result(self, value: Any) -> Json:
         """Return the function's result as JSON; raises NotJson or PayloadTooLarge."""

@@ -60,15 +60,28 @@ async def attempt(run: Run, context: Context | None, elsewhere: Call, patience_s
             value = await definition.function(context, **arguments)
         else:
             value = await definition.function(**arguments)
-        if run.stop is not None and run.stop in (Stop.CANCEL, Stop.TIMEOUT):
-            return after_stop(run)  # the function returned because of the stop request
-        return commands.succeed(run.job, definition.write_result(value), follow_ups=tuple(run.follow_ups or ()))
-    except asyncio.CancelledError:
-        return after_stop(run)
-    except KeyboardInterrupt:
-        raise
+        return after_return(run, definition, value)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome, sys.exit() and panics too
-        return after_stop(run) if run.stop is not None else after_error(run.job, error)
+        return after_exception(run, error)
+
+
+def after_return(run: Run, definition: Definition, value: object) -> Settlement | None:
+    """Return the settlement for a function's result; raises NotJson or PayloadTooLarge."""
+    if run.stop is not None and run.stop in (Stop.CANCEL, Stop.TIMEOUT):
+        return after_stop(run)  # the function returned because of the stop request
+    result = "null" if value is None else definition.write_result(value)
+    if run.follow_ups is None:
+        return commands.succeed(run.job, result)
+    return commands.succeed(run.job, result, follow_ups=tuple(run.follow_ups))
+
+
+def after_exception(run: Run, error: BaseException) -> Settlement | None:
+    """Return the settlement for an exception of a function, a cancellation included; raises KeyboardInterrupt."""
+    if isinstance(error, asyncio.CancelledError):
+        return after_stop(run)
+    if isinstance(error, KeyboardInterrupt):
+        raise error
+    return after_stop(run) if run.stop is not None else after_error(run.job, error)
 
 
 @lru_cache(maxsize=1000)

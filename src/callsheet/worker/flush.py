@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("callsheet.worker")
 ENOUGH = 200
 FLIGHTS = 2
+APPLIED = Settled.APPLIED  # compared with every answer, and an enum's member takes 45 ns to look up
 GATHER_S = 0.002
 BACKOFF_S = 0.02, 1.0  # the first and the longest pause
 Entry = tuple[Run, "Settlement", Written | None]
@@ -127,7 +128,7 @@ class Flusher:
 
     async def _write(self, batch: list[Entry]) -> None:
         try:
-            answers = await self._settle([entry[1] for entry in batch], min([entry[0].expires_at for entry in batch]))
+            answers = await self._settle(batch)
         except PartlyRefused as error:
             for entry, its_own in zip(batch, error.answers, strict=True):
                 await self._heard(entry, its_own)
@@ -136,18 +137,24 @@ class Flusher:
             await self._write_apart(batch, error)
             return
         for entry, answer in zip(batch, answers, strict=True):
+            run, settlement, written = entry
+            if answer is APPLIED and written is None and settlement.outcome is not None and not run.outbound:
+                self.unsettled -= 1  # a shortcut for the most frequent answer; the general case follows
+                run.sending = False
+                self._ended(run)
+                continue
             try:
                 self._answer(entry, answer)
             except Exception:
                 what = "job %s: an answer of the store was not understood"
                 log.exception(what, entry[0].job_id, extra=extra(entry[0].job))
 
-    async def _settle(self, settlements: list[Settlement], until: float) -> list[Settled]:
+    async def _settle(self, batch: list[Entry]) -> list[Settled]:
         """Settle, with retries until the leases end; raises errors about the settlements themselves.
 
         A whole batch is retried only while the store is away; after other errors each settlement is written alone.
         """
-        tried = 0
+        tried, settlements, until = 0, [entry[1] for entry in batch], 0.0
         while True:
             try:
                 return await self._engine.settle(settlements)
@@ -155,6 +162,7 @@ class Flusher:
                 together = len(settlements) > 1 and not isinstance(error, StoreUnavailable)
                 if together or is_about_settlement(error):
                     raise
+                until = until or min(entry[0].expires_at for entry in batch)
                 if time.monotonic() > until + self.patience_s:
                     log.warning(
                         "the store was away after the leases ran out, work is lost and will run again: %s", error
@@ -184,7 +192,7 @@ class Flusher:
             return
         try:
             settlement = commands.fail(run.job, refusal_of(error), rand=0.0)
-            (answer,) = await self._settle([settlement], run.expires_at)
+            (answer,) = await self._settle([(run, settlement, None)])
         except Exception:
             what = "job %s: its failure could not be written either; its lease will run out"
             log.exception(what, run.job_id, extra=extra(run.job))
@@ -195,9 +203,6 @@ class Flusher:
         run, settlement, written = entry
         self.unsettled -= 1
         run.sending = False
-        if answer is Settled.APPLIED and settlement.outcome is not None and written is None and not run.outbound:
-            self._ended(run)  # a shortcut for the most frequent answer; the general case follows
-            return
         stale = answer is Settled.STALE
         if written is not None:
             written.end(run.stale() if stale else answer if isinstance(answer, Exception) else None)

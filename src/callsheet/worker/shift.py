@@ -213,9 +213,10 @@ class Shift:
         ahead = self.claims_ahead if jobs and is_ahead(jobs[0]) else None
         line_up = self.line.append
         for job in jobs:
-            if job.job_id in runs:  # the earlier claim was lost, unnoticed until now
-                runs[job.job_id].request_stop(Stop.LOST)
-            run = runs[job.job_id] = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
+            job_id = job.job_id
+            if job_id in runs:  # the earlier claim was lost, unnoticed until now
+                runs[job_id].request_stop(Stop.LOST)
+            run = runs[job_id] = Run(job, definitions.get(job.kind), flusher, expires_at, stopper)
             if (job.lease_losses or job.error) and ahead is not None and needs_listing(job):
                 ahead.suspects.append((claimed_at, run))
             else:

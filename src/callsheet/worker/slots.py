@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from callsheet.engine.telemetry import attempt_span, measuring, record_attempt, tracing
@@ -20,7 +20,7 @@ from callsheet.kernel.job import Status
 from .children import kill_groups
 from .context import Context
 from .current import RUN
-from .execute import after_stop, attempt
+from .execute import after_exception, after_return, after_stop, attempt
 from .processes import Processes
 from .run import Run, Stop
 from .telling import extra
@@ -99,25 +99,32 @@ class Slots:
         assert task is not None  # noqa: S101 - we are in one
         yielded_at = time.monotonic()
         told, traced = log.isEnabledFor(logging.INFO) or measuring(), tracing()
-        if len(self._line) > 1:
+        line, plain = self._line, not (told or traced)
+        if len(line) > 1:
             self.fill()
-        while self._line:
-            run = self._current[task] = self._line.popleft()[1]
+        while line:
+            run = self._current[task] = line.popleft()[1]
             run.task = task
             RUN.set(run)  # and never reset: the slot's context is its own, and the next job sets its run there
-            begun = contextvars.copy_context()
+            begun = copy_context()
             try:
-                if traced:
+                if plain and run.stop is None and (definition := run.definition) is not None and definition.simple:
+                    try:  # as `attempt` does, without a coroutine of its own
+                        value = await definition.function(**definition.arguments(run.job.payload))
+                        settlement = after_return(run, definition, value)
+                    except BaseException as error:  # noqa: BLE001 - as in `attempt`
+                        settlement = after_exception(run, error)
+                    if settlement is not None:
+                        if run.stop is None:
+                            run.finish(settlement)
+                        else:
+                            await self._finish(run, settlement)
+                elif traced:
                     with attempt_span(run.job) as span:
                         await self._attempt(run, told=told)
                         span.set_outcome(run.outcome)
-                elif told or run.stopped or (run.definition is not None and not run.definition.simple):
+                else:
                     await self._attempt(run, told=told)
-                elif (settlement := await attempt(run, None, self._elsewhere, self._patience_s)) is not None:
-                    if run.stopped:
-                        await self._finish(run, settlement)
-                    else:
-                        run.finish(settlement)
             except (Exception, asyncio.CancelledError):
                 log.exception(UNWRITTEN, run.job_id, extra=extra(run.job))
             finally:
@@ -129,7 +136,7 @@ class Slots:
                     self._given_up(run)
             if task.cancelling():
                 await _forget_cancellation(task)
-            if contextvars.copy_context() != begun:
+            if copy_context() != begun:
                 return
             if (now := time.monotonic()) - yielded_at > SLICE_S:
                 self._freed()

@@ -32,6 +32,7 @@ FULL_LOOK_SHARE = 50
 FULL_LOOK_AT_LEAST_EVERY_S = 10.0
 DUE_EVERY_S = 0.1
 Q = Queries("callsheet.store.postgres")
+RUNNING = Status.RUNNING  # read for every job, and an enum's member takes 45 ns to look up
 DUE, POSITION, CONTRACT_AT, QUEUE, PRIORITY = 1, 2, 5, 7, 8  # column numbers in a row of the claim statement
 POLICIES: dict[str | None, OnDependencyFailure] = {policy.value: policy for policy in OnDependencyFailure}
 POLICIES[None] = OnDependencyFailure.CANCEL  # the statement sends no default values
@@ -241,7 +242,7 @@ def _claimed_job(row: Row, request: ClaimRequest) -> Job:
         correlation_id, event_seq, event_ms,
     ) = row  # fmt: skip
     fields = (
-        job_id, requester_id or "", contract, kind, queue, priority, Status.RUNNING, stage or "", None,
+        job_id, requester_id or "", contract, kind, queue, priority, RUNNING, stage or "", None,
         progress or 0.0, created_at if run_at is None else run_at, payload, result, error, request.worker_id,
         claim_version or 1, now + request.lease_ms, now, 1 if attempt_count is None else attempt_count, max_attempts,
         lease_losses or 0, refresh_count or 0, retry or "", created_at, max(now, event_ms), started_at,

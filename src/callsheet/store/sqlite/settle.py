@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from callsheet.kernel.job import DELETES_CREDENTIALS, Status
 from callsheet.kernel.settlement import Settlement
@@ -40,16 +41,17 @@ def settle(db: Db, settlements: Sequence[Settlement], now: int) -> list[Settled]
 def _alike(settlements: Sequence[Settlement]) -> Iterator[list[Settlement]]:
     """Yield groups of usual ends of different jobs, equal but for job and result; other settlements come singly."""
     group: list[Settlement] = []
-    usual = False
+    shared: tuple[Any, Any] | None = None  # the equal fields of a group that may grow
     ids: set[str] = set()
     for s in settlements:
-        if group and (s[_BODY] != group[0][_BODY] or s[_REST] != group[0][_REST] or s.job_id in ids or not usual):
+        body, rest, job_id = s[_BODY], s[_REST], s[0]
+        if group and (shared is None or body != shared[0] or rest != shared[1] or job_id in ids):
             yield group
             group, ids = [], set()
         if not group:
-            usual = _is_usual_end(s)
+            shared = (body, rest) if _is_usual_end(s) else None
         group.append(s)
-        ids.add(s.job_id)
+        ids.add(job_id)
     if group:
         yield group
 
