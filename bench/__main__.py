@@ -1,5 +1,6 @@
 """`python -m bench [store flat held_xmin cost http media peers report] [--only redis] [--quick]`: measure, then write RESULTS.md.
 
+`python -m bench --base FOLDER` compares the cost of a drained job with another checkout instead.
 `python -m bench studio --soak 60` keeps the studio open for an hour instead, and samples its memory.
 
 A section that fails is reported at once, leaves no figures, and makes the exit code 1; the others still run.
@@ -13,6 +14,7 @@ import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import uvloop
@@ -20,6 +22,7 @@ import uvloop
 from bench import (
     compose,
     cost,
+    drain_pairs,
     flat,
     held_xmin,
     large,
@@ -82,6 +85,8 @@ def main() -> int:
     options = _options()
     if options.soak:
         return _soak(options.soak)
+    if options.base:
+        return _compare(options.base, options.only, quick=options.quick)
     names = options.names or [*SECTIONS, PEERS]
     began = time.perf_counter()
     chosen_runs = [
@@ -113,6 +118,9 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--only", choices=KINDS, help="one kind of store")
     parser.add_argument("--quick", action="store_true", help="small sizes: some minutes in all")
     parser.add_argument("--soak", type=int, metavar="MINUTES", help="only: the studio's pages open for so long")
+    parser.add_argument(
+        "--base", type=Path, metavar="FOLDER", help="only: the cost of a drained job here and in the checkout FOLDER"
+    )
     options = parser.parse_args()
     if unknown := set(options.names) - {*SECTIONS, PEERS, "report"}:
         parser.error(f"no bench is called {', '.join(sorted(unknown))}")
@@ -123,6 +131,17 @@ def _soak(minutes: int) -> int:
     """The studio's hour, apart from all else; its samples so far are kept when it fails."""
     try:
         uvloop.run(studio_soak.soak(minutes))
+    finally:
+        places.stop()
+        report.write()
+    return 0
+
+
+def _compare(base: Path, only: str | None, *, quick: bool) -> int:
+    """Compare drains with another checkout, on each kind of store or on one."""
+    try:
+        for kind in KINDS if only is None else (only,):
+            uvloop.run(drain_pairs.measure(kind, base=base.resolve(), quick=quick))
     finally:
         places.stop()
         report.write()

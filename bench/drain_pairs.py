@@ -1,4 +1,4 @@
-"""What a drained no-op job costs in processor time, beside another checkout: `python -m bench drain_pairs --base FOLDER`.
+"""The processor time of a drained no-op job, compared with another checkout: `python -m bench --base FOLDER`.
 
 Both sides run in turns, each drain in a fresh process on a fresh store, with the interpreter and the packages of this
 checkout; only Callsheet's own code differs. Processor time of the worker's process is measured, not the clock: a busy
@@ -73,17 +73,25 @@ def _commit_of(checkout: Path) -> str:
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
 
-def sections(record: dict[str, Any], table: Callable[[Any, Any], str]) -> list[str]:
-    """Return the texts for RESULTS.md."""
-    measured = record["measured"]
-    text = (
-        f"{measured['pairs']} pairs of drains of {measured['jobs']:,} no-op jobs, 100 at once, in turns with commit "
-        f"{measured['commit']}. Processor time of the worker's process, in µs a job; medians with the lowest and the highest."
-    )
+def sections(records: dict[str, dict[str, Any]], table: Callable[[Any, Any], str]) -> list[str]:
+    """Return the texts for RESULTS.md, from the records by kind of store."""
+    figures = {kind: record["measured"] for kind, record in records.items()}
     rows = [
-        (name, *(f"{measured['us_per_job'][side][figure]:.2f}" for figure in ("median", "low", "high")))
-        for name, side in (("base", "base"), ("this checkout", "here"))
+        (
+            kind,
+            *(f"{drain['us_per_job'][side]['median']:.2f} µs" for side in ("base", "here")),
+            f"{drain['ratio']['median']:.3f}",
+            " to ".join(f"{drain['ratio']['quartiles'][quartile]:.3f}" for quartile in (0, 2)),
+            f"{drain['pairs']} × {drain['jobs']:,}",
+            drain["commit"],
+        )
+        for kind, drain in figures.items()
     ]
-    low, _, high = measured["ratio"]["quartiles"]
-    ratio = f"Base / this checkout: {measured['ratio']['median']:.3f} (quartiles {low:.3f} to {high:.3f})."
-    return [text, table(("side", "median", "lowest", "highest"), rows), ratio]
+    text = (
+        "No-op jobs, 100 at once, by one worker; each drain in a fresh process, in turns with an older commit. Medians of "
+        "the processor time of the worker's process; above 1 this checkout is cheaper."
+    )
+    return [
+        text,
+        table(("store", "base", "this checkout", "base / this", "quartiles", "pairs × jobs", "base is"), rows),
+    ]

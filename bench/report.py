@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from bench import large, media, ocr, pipeline, sampling, search, studio, truth
+from bench import drain_pairs, large, media, ocr, pipeline, sampling, search, studio, truth
 from bench.http import report as http
 from bench.measure import PAYLOAD, all_results
 from bench.outbox import report as outbox
@@ -71,6 +71,7 @@ def _media(results: dict[str, Any]) -> list[str]:
     for title, prefix, many in (
         ("A video, from its upload to ready", "pipeline-", pipeline.sections),
         ("Search", "search-", search.sections),
+        ("A drained job, beside an older commit", "drain_pairs-", drain_pairs.sections),
     ):
         if by_kind := {name.removeprefix(prefix): r for name, r in results.items() if name.startswith(prefix)}:
             parts += [f"## {title}", *many(by_kind, _table)]
