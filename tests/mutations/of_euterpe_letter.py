@@ -24,7 +24,7 @@ EUTERPE_LETTER = [
     Guard(
         "kernel",
         "euterpe letter, a folder goes with its claim and not before",
-        "worker/sweep.py",
+        "worker/workspace.py",
         "return job.status is not Status.RUNNING or job.claim != folder.claim",
         "return True",
         f"{WORKSPACES}::test_a_killed_workers_folder_goes_when_its_job_has_ended_while_a_worker_runs",
@@ -32,7 +32,7 @@ EUTERPE_LETTER = [
     Guard(
         "kernel",
         "euterpe letter, a folder of unknown make is left for a day",
-        "worker/sweep.py",
+        "worker/workspace.py",
         "return owner is Owner.GONE or now_s - folder.changed_at() >= ORPHAN_S",
         "return True",
         f"{WORKSPACES}::test_a_folder_without_a_lock_of_an_unknown_job_is_left_for_a_day",

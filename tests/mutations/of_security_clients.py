@@ -41,7 +41,7 @@ SECURITY_CLIENTS = [
     ),
     _guard(
         "an end that is refused has no word of the driver",
-        "worker/words.py",
+        "worker/outages.py",
         '"the store does not take what this attempt leaves behind"',
         "str(error)",
         f"{WORDS}::test_an_end_that_the_store_refuses_is_told_without_its_words",

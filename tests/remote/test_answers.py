@@ -11,8 +11,7 @@ from callsheet.cli.testkit.proxy import Answered, Asked, Fate, FaultProxy, page,
 from callsheet.kernel.errors import InvalidInput
 from callsheet.worker.remote import RemoteOptions, ServerAway, ServerRefused
 from callsheet.worker.remote import caller as caller_module
-from callsheet.worker.remote.answers import read
-from callsheet.worker.remote.caller import Caller, pause, proxy_of
+from callsheet.worker.remote.caller import Caller, pause, proxy_of, read
 from callsheet.worker.remote.credentials import Credentials
 from tests.time_limits import within
 

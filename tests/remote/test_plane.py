@@ -11,7 +11,7 @@ from callsheet.store.protocol import ClaimRequest
 from callsheet.worker.remote import RemoteOptions
 from callsheet.worker.remote.caller import Caller
 from callsheet.worker.remote.credentials import Credentials
-from callsheet.worker.remote.plane import RemotePlane
+from callsheet.worker.remote.plane import RemoteJobSource
 from tests.http.live import Live
 
 from .conftest import add
@@ -26,7 +26,7 @@ async def test_steps_are_asked_for_by_the_claim_that_asks(live: Live, app: Calls
 
     job_id = await add(live, app, "film")
     caller = Caller(live.url, Credentials(RemoteOptions(live.url, token), "w1"), lambda: None)
-    plane = RemotePlane(caller, (), lambda _: None)
+    plane = RemoteJobSource(caller, (), lambda _: None)
     try:
         (job,) = await plane.claim(ClaimRequest("w1", ("default",), 1, lease_ms=60_000))
         await live.engine.settle([commands.release(job)])

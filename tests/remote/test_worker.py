@@ -329,4 +329,4 @@ async def test_the_apps_own_store_is_never_opened(live: Live, app: Callsheet, to
     job_id = await add(live, app, "one")
     await app.remote_worker(RemoteOptions(live.url, token)).run(burst=True)
     assert (await live.engine.get(job_id)).status is Status.SUCCEEDED
-    assert not app._engines.opened
+    assert not app._engines.resources

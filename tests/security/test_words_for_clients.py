@@ -20,8 +20,7 @@ from callsheet.outbox import Endpoints
 from callsheet.vault.errors import InvalidKeyring, KeyServiceUnavailable, NoKeyring
 from callsheet.vault.keys import read_file
 from callsheet.worker.execute import after_error
-from callsheet.worker.outages import outage_of
-from callsheet.worker.words import refusal_of
+from callsheet.worker.outages import outage_of, refusal_of
 from tests import stores
 from tests.http.live import problem, serving
 from tests.store_driver import StoreDriver, new_job

@@ -21,7 +21,7 @@ from callsheet.engine import telemetry
 from callsheet.kernel import commands
 from callsheet.kernel.retry import JobError
 from callsheet.store.protocol import ClaimRequest
-from callsheet.worker.gauges import Gauges
+from callsheet.worker.health import Gauges
 from tests.store_driver import new_job
 
 def spans_into_memory():

@@ -21,7 +21,7 @@ from callsheet.worker.disk import DiskRoom, Usage
 from callsheet.worker.execute import after_error
 from callsheet.worker.health import Health
 from callsheet.worker.outages import outage_of
-from callsheet.worker.remote.moves import move_of
+from callsheet.worker.remote.wire import move_of
 from tests.kernel.jobs import a_job
 from tests.running_worker import until, working
 from tests.worker import tasks_in_processes
@@ -125,7 +125,7 @@ def test_which_errors_are_outages() -> None:
 
 def test_how_long_a_service_asked_to_be_left_alone_is_known_on_all_ways() -> None:
     outage = Outage("closed", waits_for="the bank", after_s=120.0)
-    there = child.told(child.tell(outage))  # out of a child process
+    there = child.error_of(child.error_words(outage))  # out of a child process
     assert isinstance(there, Outage)
     assert (there.waits_for, there.after_s) == ("the bank", 120.0)
     settlement = after_error(a_job(), there)

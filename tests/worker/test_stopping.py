@@ -27,7 +27,7 @@ from callsheet.worker import shift
 from callsheet.worker.ahead import Ahead
 from callsheet.worker.heartbeat import Heartbeat
 from callsheet.worker.options import Options, default_worker_id
-from callsheet.worker.run import Run, Sends
+from callsheet.worker.run import Run, SettlementSink
 from callsheet.worker.slots import Slots
 from tests.running_worker import until, working
 from tests.store_driver import new_job
@@ -370,7 +370,7 @@ async def test_a_job_that_was_lost_once_begins_though_no_slot_is_ever_free(small
     slots = Slots(engine, Options(), deque(), lambda: None, lambda _: None)
     ahead = Ahead(begun_job, slots, lambda _: True)
     for job in await engine.claim(ClaimRequest(begun_job.owner, limit=5, lease_ms=600_000)):
-        ahead.suspects.append((0.0, Run(job, None, cast("Sends", None), float("inf"))))
+        ahead.suspects.append((0.0, Run(job, None, cast("SettlementSink", None), float("inf"))))
 
     async def listed() -> set[str]:
         documents = await engine.store.documents(BEGUN_JOBS)

@@ -15,8 +15,7 @@ from callsheet import Callsheet, Context
 from callsheet.engine.ids import new_id
 from callsheet.kernel.job import Claim
 from callsheet.store.protocol import ClaimRequest
-from callsheet.worker.sweep import ORPHAN_S, sweep
-from callsheet.worker.workspace import Workspace
+from callsheet.worker.workspace import ORPHAN_S, Workspace, sweep
 from tests import stores
 from tests.running_worker import until, working
 

@@ -20,10 +20,9 @@ from callsheet.worker.context import Context
 from callsheet.worker.current import RUN, tasks_run_here
 from callsheet.worker.definition import Definition
 
-from .counting import AppCounter
+from .counting import AppCounter, AppOwners
 from .handle import JobHandle
 from .options import TaskOptions, definition_of
-from .owners import AppOwners
 from .per_loop import PerLoop
 from .portal import Portal
 from .task import Task
@@ -143,11 +142,11 @@ class Callsheet:
 
     async def close(self) -> None:
         """Close the store, the objects and the catalogue of this event loop; a second call is harmless."""
-        if (catalog := await self._catalogs.taken()) is not None:
+        if (catalog := await self._catalogs.take()) is not None:
             await catalog.close()
-        if (objects := await self._objects.taken()) is not None:
+        if (objects := await self._objects.take()) is not None:
             await objects.close()
-        if (engine := await self._engines.taken()) is not None:
+        if (engine := await self._engines.take()) is not None:
             await engine.__aexit__(None, None, None)
 
     async def migrate(self) -> list[str]:
@@ -189,8 +188,8 @@ class Callsheet:
         try:
             return self.tasks[name]
         except KeyError:
-            known = ", ".join(sorted(self.tasks)) or "none"
-            raise UnknownTask(f"no task {name!r}; declared are: {known}") from None
+            names = ", ".join(sorted(self.tasks)) or "none"
+            raise UnknownTask(f"no task {name!r}; declared are: {names}") from None
 
     async def enqueue(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
         """Create jobs made by `task.new_job(…)`, of one or several tasks, in one transaction."""

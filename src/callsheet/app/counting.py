@@ -1,9 +1,11 @@
-"""Storage quotas for tasks: bytes written by an app's tasks are counted per tenant, against the servers' quotas."""
+"""Limits of a task's objects: their owners, and the storage quotas of their tenants."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from callsheet.catalog import catalog_url
+from callsheet.catalog.records import SERVICE
 from callsheet.engine.quotas import Quotas
 from callsheet.engine.stored import mark_job
 
@@ -11,6 +13,26 @@ from .per_loop import PerLoop
 
 if TYPE_CHECKING:
     from .application import Callsheet
+
+
+class AppOwners:
+    """Reads owners from the app's store and catalogue in the caller's event loop; unknown ids have no owner."""
+
+    def __init__(self, app: Callsheet) -> None:
+        self._app = app
+
+    async def of_job(self, job_id: str) -> str | None:
+        """Return a job's requester id; None for an unknown job."""
+        (job,) = await (await self._app.engine()).store.get([job_id])
+        return None if job is None else job.requester_id
+
+    async def of_video(self, video_id: str) -> str | None:
+        """Return a video's owner id; None for an unknown video or an app without a catalogue."""
+        if catalog_url(self._app.catalog_url, self._app.database_url) is None:
+            return None
+        video = await (await self._app.catalog()).video(video_id, SERVICE)
+        return None if video is None else video.owner_id
+
 
 MOST_MARKED = 1_000
 
@@ -21,7 +43,7 @@ class AppCounter:
     def __init__(self, app: Callsheet) -> None:
         self._app = app
         self._quotas = PerLoop(self._open)
-        self._marked: dict[str, None] = {}
+        self._marked_jobs: dict[str, None] = {}
 
     async def _open(self) -> Quotas:
         return Quotas((await self._app.engine()).store, None)
@@ -45,9 +67,9 @@ class AppCounter:
         """Mark a job once as an owner of files, so that housekeeping deletes them together with the job."""
         from callsheet.objects.folders import named_by  # noqa: PLC0415
 
-        named = named_by(key)
-        if named.kind == "job" and named.id not in self._marked:
-            await mark_job((await self._app.engine()).store, named.id, requester_id)
-            self._marked[named.id] = None
-            while len(self._marked) > MOST_MARKED:
-                self._marked.pop(next(iter(self._marked)))
+        owner = named_by(key)
+        if owner.kind == "job" and owner.id not in self._marked_jobs:
+            await mark_job((await self._app.engine()).store, owner.id, requester_id)
+            self._marked_jobs[owner.id] = None
+            while len(self._marked_jobs) > MOST_MARKED:
+                self._marked_jobs.pop(next(iter(self._marked_jobs)))

@@ -56,7 +56,7 @@ class JobHandle(Generic[R]):
         """Wait for the job's end and return the task's result; raises JobFailed, JobCanceled or ResultTimeout."""
         try:
             async with asyncio.timeout(None if timeout is None else seconds(timeout)):
-                return self._outcome(await self._ended())
+                return self._outcome(await self._wait_for_end())
         except TimeoutError:
             raise ResultTimeout(f"job {self.job_id} has not ended within {timeout}; it goes on") from None
 
@@ -68,7 +68,7 @@ class JobHandle(Generic[R]):
         """Requeue the job after a failure, a cancellation or a dead letter."""
         return await (await self._app.engine()).requeue(self.job_id)
 
-    async def _ended(self) -> Job:
+    async def _wait_for_end(self) -> Job:
         while not (job := await self.get()).status.terminal:
             async for _ in self.events(job.event_seq):
                 pass
@@ -82,5 +82,5 @@ class JobHandle(Generic[R]):
         if job.status is Status.CANCELED:
             raise JobCanceled(f"job {job.job_id} was canceled: {job.cancel_reason or 'no reason given'}")
         error: dict[str, Any] = decode(job.error) if job.error else {}
-        said = f"{error.get('code', 'unknown')}: {error.get('message', '')}"
-        raise JobFailed(f"job {job.job_id} ended as {job.status} after {job.attempt_count} attempts: {said}", error)
+        message = f"{error.get('code', 'unknown')}: {error.get('message', '')}"
+        raise JobFailed(f"job {job.job_id} ended as {job.status} after {job.attempt_count} attempts: {message}", error)

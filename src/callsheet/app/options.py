@@ -82,9 +82,11 @@ def definition_of(function: Callable[..., Any], options: TaskOptions) -> Definit
     if unknown := options.keys() - TaskOptions.__annotations__.keys():
         raise InvalidTask(f"@app.task has no option {', '.join(sorted(unknown))}")
     name = options.get("name") or function.__name__
-    taken = JOB_OPTIONS & set(inspect.signature(function).parameters)
-    if taken:
-        raise InvalidTask(f"task {name}: {', '.join(sorted(taken))} is an option of enqueue; rename the parameter")
+    reserved_names = JOB_OPTIONS & set(inspect.signature(function).parameters)
+    if reserved_names:
+        raise InvalidTask(
+            f"task {name}: {', '.join(sorted(reserved_names))} is an option of enqueue; rename the parameter"
+        )
     default: Executor = "async" if inspect.iscoroutinefunction(function) else "thread"
     policy, attempts = _policy(options.get("retry"))
     return Definition(

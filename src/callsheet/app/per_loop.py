@@ -15,22 +15,22 @@ class PerLoop(Generic[T]):
 
     def __init__(self, opening: Callable[[], Coroutine[Any, Any, T]]) -> None:
         self._opening = opening
-        self.opened: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[T]]
-        self.opened = weakref.WeakKeyDictionary()
+        self.resources: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Future[T]]
+        self.resources = weakref.WeakKeyDictionary()
 
     async def get(self) -> T:
         """Return this event loop's resource, opened on first use."""
         loop = asyncio.get_running_loop()
-        opening = self.opened.get(loop)
-        if opening is None or _failed(opening):
-            opening = self.opened[loop] = asyncio.ensure_future(self._opening())
+        opening = self.resources.get(loop)
+        if opening is None or _has_failed(opening):
+            opening = self.resources[loop] = asyncio.ensure_future(self._opening())
         return await asyncio.shield(opening)  # one caller that is cancelled does not take the others with it
 
-    async def taken(self) -> T | None:
+    async def take(self) -> T | None:
         """Remove and return this event loop's resource, for closing; None if no resource is open."""
-        opening = self.opened.pop(asyncio.get_running_loop(), None)
-        return None if opening is None or _failed(opening) else await opening
+        opening = self.resources.pop(asyncio.get_running_loop(), None)
+        return None if opening is None or _has_failed(opening) else await opening
 
 
-def _failed(opening: asyncio.Future[Any]) -> bool:
+def _has_failed(opening: asyncio.Future[Any]) -> bool:
     return opening.done() and (opening.cancelled() or opening.exception() is not None)

@@ -27,13 +27,13 @@ class Portal:
     def run(self, awaitable: Awaitable[T], timeout_s: float | None = None) -> T:
         """Run an awaitable from a thread without an event loop and return its result; raises ResultTimeout."""
         _refuse_event_loop(awaitable)
-        asked = asyncio.run_coroutine_threadsafe(_awaited(awaitable), self._running())
+        future = asyncio.run_coroutine_threadsafe(_await(awaitable), self._running())
         try:
-            return asked.result(timeout_s)
+            return future.result(timeout_s)
         except concurrent.futures.TimeoutError:
-            if asked.done():
+            if future.done():
                 raise
-            asked.cancel()
+            future.cancel()
             raise ResultTimeout(f"no answer within {timeout_s} s") from None
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
@@ -61,12 +61,12 @@ class Portal:
 
     def _close(self, loop: asyncio.AbstractEventLoop, pid: int) -> None:
         if pid == os.getpid() and loop.is_running():
-            asked = asyncio.run_coroutine_threadsafe(_awaited(self._closing()), loop)
-            concurrent.futures.wait([asked], timeout=5)
+            future = asyncio.run_coroutine_threadsafe(_await(self._closing()), loop)
+            concurrent.futures.wait([future], timeout=5)
             loop.call_soon_threadsafe(loop.stop)
 
 
-async def _awaited(awaitable: Awaitable[T]) -> T:
+async def _await(awaitable: Awaitable[T]) -> T:
     return await awaitable
 
 

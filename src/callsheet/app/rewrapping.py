@@ -35,54 +35,53 @@ async def rewrap_webhooks(store: Store, keyring: Keyring) -> tuple[Progress, dic
     walk = _Walk(store, keyring)
     for endpoint in await every(store):
         await walk.bring(endpoint.endpoint_id)
-    return Progress(walk.wrapped + walk.changed + len(walk.faults), walk.wrapped, walk.changed, len(walk.faults)), (
-        walk.faults
-    )
+    done, races, failures = walk.rewrap_count, walk.race_count, len(walk.faults)
+    return Progress(done + races + failures, done, races, failures), walk.faults
 
 
 class _Walk:
     def __init__(self, store: Store, keyring: Keyring) -> None:
         self._store, self._keyring = store, keyring
         self._sealer, self._wraps = VaultSealer(keyring), Wraps(store)
-        self.wrapped = self.changed = 0
+        self.rewrap_count = self.race_count = 0
         self.faults: dict[str, str] = {}
 
     async def bring(self, endpoint_id: str) -> None:
         """Re-wrap one endpoint's secrets, with retries after conflicting writes."""
         for _ in range(RACES):
-            found = await every(self._store, endpoint_id)
-            if not found:
+            endpoints = await every(self._store, endpoint_id)
+            if not endpoints:
                 return  # deleted meanwhile
-            secrets = [await self._brought(found[0], secret) for secret in found[0].secrets]
-            count = sum(new is not old for new, old in zip(secrets, found[0].secrets, strict=True))
+            secrets = [await self._bring_secret(endpoints[0], secret) for secret in endpoints[0].secrets]
+            count = sum(new is not old for new, old in zip(secrets, endpoints[0].secrets, strict=True))
             if not count:
                 return
             try:
-                await save(self._store, found[0]._replace(secrets=tuple(secrets)))
+                await save(self._store, endpoints[0]._replace(secrets=tuple(secrets)))
             except DocumentConflict:
                 continue
-            self.wrapped += count
+            self.rewrap_count += count
             return
-        self.changed += 1
+        self.race_count += 1
 
-    async def _brought(self, endpoint: Endpoint, secret: SealedSecret) -> SealedSecret:
+    async def _bring_secret(self, endpoint: Endpoint, secret: SealedSecret) -> SealedSecret:
         current = await self._keyring.current()
         if kek_of(secret.sealed) == current:
             return secret
         owner = owner_of(endpoint.endpoint_id, secret.secret_id)
         try:
-            sealed = await self._sealer.rewrapped(secret.sealed, owner=owner, requester_id=endpoint.requester_id)
+            new_text = await self._sealer.rewrapped(secret.sealed, owner=owner, requester_id=endpoint.requester_id)
         except (Tampered, UnknownKek, RetiredKek) as error:
             self.faults[endpoint.endpoint_id] = str(error)
             return secret
         await self._wraps.count(current)
-        return secret._replace(sealed=sealed)
+        return secret._replace(sealed=new_text)
 
 
 async def system_keks(store: Store) -> dict[str, int]:
     """Return the number of system secrets per KEK, without unencrypted secrets."""
-    found = [document for place in PLACES for document in await store.documents(place.kind, place.name)]
-    return Counter(kek_of(text) for text in map(sealed_text, found) if text is not None)
+    documents = [document for place in PLACES for document in await store.documents(place.kind, place.name)]
+    return Counter(kek_of(text) for text in map(sealed_text, documents) if text is not None)
 
 
 async def keks_in_use(store: Store) -> dict[str, int]:
@@ -105,17 +104,17 @@ async def rewrap_system(store: Store, keyring: Keyring) -> tuple[int, dict[str, 
 async def _rewrap_place(store: Store, keyring: Keyring, place: Place) -> bool:
     sealer = VaultSealer(keyring)
     for _ in range(RACES):
-        found = await store.documents(place.kind, place.name)
-        if not found:
+        documents = await store.documents(place.kind, place.name)
+        if not documents:
             return False
-        if (sealed := sealed_text(found[0])) is None:
+        if (old_text := sealed_text(documents[0])) is None:
             await system_secret(store, place, sealer)  # seals it
             return True
-        if kek_of(sealed) == await keyring.current():
+        if kek_of(old_text) == await keyring.current():
             return False
         try:
-            rewrapped = await sealer.rewrapped(sealed, owner=place.owner, requester_id="")
-            await store.put_document(with_sealed(found[0], rewrapped))
+            new_text = await sealer.rewrapped(old_text, owner=place.owner, requester_id="")
+            await store.put_document(with_sealed(documents[0], new_text))
         except DocumentConflict:
             continue
         await Wraps(store).count(await keyring.current())

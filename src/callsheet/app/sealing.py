@@ -25,9 +25,11 @@ class VaultSealer:
     async def seal(self, plain: str, *, owner: str, requester_id: str) -> str:
         """Encrypt a secret and return its envelope as JSON text."""
         binding, dek = Binding(owner, requester_id, VERSION), envelope.new_dek()
-        wrapped = await self._keyring.wrap(dek, binding)
-        sealed = envelope.encrypt(Secret(plain), dek, binding)
-        return json.dumps({"kek_id": wrapped.kek_id, "dek": envelope.to_text(wrapped.wrapped), "sealed": sealed})
+        wrapped_dek = await self._keyring.wrap(dek, binding)
+        ciphertext = envelope.encrypt(Secret(plain), dek, binding)
+        return json.dumps(
+            {"kek_id": wrapped_dek.kek_id, "dek": envelope.to_text(wrapped_dek.wrapped), "sealed": ciphertext}
+        )
 
     async def open(self, sealed: str, *, owner: str, requester_id: str) -> str:
         """Decrypt an envelope; raises Tampered or the keyring's errors."""
@@ -39,13 +41,13 @@ class VaultSealer:
         """Return the envelope with its data key wrapped under the current KEK, without decrypting the secret."""
         body, binding = json.loads(sealed), Binding(owner, requester_id, VERSION)
         dek = await self._keyring.unwrap(body["kek_id"], envelope.from_text(body["dek"]), binding)
-        wrapped = await self._keyring.wrap(dek, binding)
-        return json.dumps({**body, "kek_id": wrapped.kek_id, "dek": envelope.to_text(wrapped.wrapped)})
+        wrapped_dek = await self._keyring.wrap(dek, binding)
+        return json.dumps({**body, "kek_id": wrapped_dek.kek_id, "dek": envelope.to_text(wrapped_dek.wrapped)})
 
 
-def kek_of(sealed: str) -> str:
+def kek_of(text: str) -> str:
     """Return the id of the KEK that wraps an envelope's data key."""
-    kek_id: str = json.loads(sealed)["kek_id"]
+    kek_id: str = json.loads(text)["kek_id"]
     return kek_id
 
 

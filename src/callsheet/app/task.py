@@ -64,8 +64,8 @@ class Task(Generic[P, R]):
     def new_job(self, *args: P.args, **kwargs: P.kwargs) -> NewJob:
         """Return a checked job without enqueueing it, for `app.enqueue`, `app.within` and `ctx.enqueue`."""
         options = self._options
-        if named := JOB_OPTIONS & kwargs.keys():
-            options = cast("JobOptions", {**options, **{name: kwargs.pop(name) for name in named}})
+        if names := JOB_OPTIONS & kwargs.keys():
+            options = cast("JobOptions", {**options, **{name: kwargs.pop(name) for name in names}})
         return job_of(self.definition, self.definition.payload(args, kwargs), self._for_requester(options))
 
     def _for_requester(self, options: JobOptions) -> JobOptions:

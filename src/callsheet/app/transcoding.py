@@ -34,14 +34,14 @@ def add_transcoding(
     `rules` restrict the addresses of refresh URLs; `storage` restricts source URLs and storage endpoints, by default
     with the same rules.
     """
-    made: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Parts] = weakref.WeakKeyDictionary()
+    parts_by_loop: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Parts] = weakref.WeakKeyDictionary()
 
     async def parts() -> Parts:
         loop = asyncio.get_running_loop()
-        if loop not in made:
-            found = await _parts(app, rules or Rules(), storage or rules or Rules())
-            made.setdefault(loop, found._replace(max_source_bytes=max_source_bytes))
-        return made[loop]
+        if loop not in parts_by_loop:
+            new_parts = await _parts(app, rules or Rules(), storage or rules or Rules())
+            parts_by_loop.setdefault(loop, new_parts._replace(max_source_bytes=max_source_bytes))
+        return parts_by_loop[loop]
 
     add_task(app, parts)
 

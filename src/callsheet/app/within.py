@@ -91,11 +91,11 @@ class WithinPlain:
 
     def enqueue(self, task: Task[..., Any], /, *args: Any, **kwargs: Any) -> JobHandle[Any]:
         """Create a job of a task inside the transaction."""
-        return _finished(self._within.enqueue(task, *args, **kwargs))
+        return _finish(self._within.enqueue(task, *args, **kwargs))
 
     def enqueue_many(self, jobs: Sequence[NewJob]) -> list[JobHandle[Any]]:
         """Create jobs made by `task.new_job(…)`."""
-        return _finished(self._within.enqueue_many(jobs))
+        return _finish(self._within.enqueue_many(jobs))
 
 
 class _WithinSqlite(Within):
@@ -139,9 +139,9 @@ class _Psycopg:
 
     async def fetch(self, sql: str, *parameters: object) -> Sequence[Any]:
         cursor = self._cursor(self._connection, row_factory=self._rows)
-        done = cursor.execute(sql, [_plain_text(value) for value in parameters])
+        result = cursor.execute(sql, [_plain_text(value) for value in parameters])
         if not self._plain:
-            await done
+            await result
         if cursor.description is None:
             return []
         rows = cursor.fetchall() if self._plain else await cursor.fetchall()
@@ -204,7 +204,7 @@ def _plain_text(value: object) -> object:
     return str(value) if isinstance(value, str) else value
 
 
-def _finished(work: Coroutine[Any, Any, T]) -> T:
+def _finish(work: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that never suspends and return its result."""
     try:
         work.send(None)

@@ -11,7 +11,7 @@ from typing import IO
 import click
 
 from callsheet.vault.redact import redact
-from callsheet.worker.telling import name_the_job
+from callsheet.worker.current import name_the_job
 
 from .errors import without_passwords
 

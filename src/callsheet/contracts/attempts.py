@@ -9,8 +9,8 @@ from callsheet.kernel.errors import Outage, StaleClaim, UnknownStore
 from callsheet.llm.errors import LlmError
 from callsheet.media.progress import Progress
 from callsheet.worker.context import Context
+from callsheet.worker.outages import words_of
 from callsheet.worker.signals import Fatal, Retry, Snooze
-from callsheet.worker.words import words_of
 
 
 @contextlib.contextmanager

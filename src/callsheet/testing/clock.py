@@ -46,9 +46,9 @@ class VirtualStore:
     def __init__(self, store: Store, clock: Clock) -> None:
         self._store = store
         self._clock = clock
-        self.created: list[NewJob] = []
-        self.ended: list[str] = []
-        self.cancelled: set[str] = set()
+        self.created_jobs: list[NewJob] = []
+        self.ended_ids: list[str] = []
+        self.cancelled_ids: set[str] = set()
         self.moves = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -88,20 +88,20 @@ class VirtualStore:
     async def settle(self, settlements: Sequence[Settlement], *, now: int | None = None) -> list[Settled]:
         """Apply settlements, record created and ended jobs, and log failed attempts."""
         answers = await self._store.settle(settlements, now=self._clock.ms if now is None else now)
-        applied = [s for s, answer in zip(settlements, answers, strict=True) if answer is Settled.APPLIED]
-        self.moves += len(applied)
-        for settlement in applied:
+        moves = [s for s, answer in zip(settlements, answers, strict=True) if answer is Settled.APPLIED]
+        self.moves += len(moves)
+        for settlement in moves:
             self._remember(settlement.follow_ups)
             if settlement.status.terminal:
-                self.ended.append(settlement.job_id)
+                self.ended_ids.append(settlement.job_id)
             if settlement.cancel_reason is not None:
-                self.cancelled.add(settlement.job_id)
+                self.cancelled_ids.add(settlement.job_id)
             if settlement.error is not None:
-                log.warning("job %s: its attempt failed: %s", settlement.job_id, told(settlement.error))
+                log.warning("job %s: its attempt failed: %s", settlement.job_id, error_text(settlement.error))
         return answers
 
     def _remember(self, jobs: Sequence[NewJob]) -> None:
-        self.created += jobs
+        self.created_jobs += jobs
         self.moves += len(jobs)
 
 
@@ -132,7 +132,7 @@ class Elsewhere:
             yield Hint()
 
 
-def told(error: str) -> str:
+def error_text(error: str) -> str:
     """Format a stored error for a log: the traceback if present, else code and message."""
     found = decode(error)
     trace = (found.get("details") or {}).get("traceback")

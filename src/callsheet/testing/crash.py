@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .clock import VirtualStore
 
 START, WORK = "start", "work"
-NAMED = {"step": "checkpoint", "stage": "stage"}
+EVENT_OF = {"step": "checkpoint", "stage": "stage"}
 POINTS = "'start', 'step:<name>', 'stage:<name>', 'progress', 'progress:<percent>' or 'work'"
 
 
@@ -36,7 +36,7 @@ class Crash(NamedTuple):
         word, colon, name = self.after.partition(":")
         plain = self.after in (START, WORK, "progress")
         percent = word == "progress" and name.replace(".", "", 1).isdigit()
-        if not (plain or percent or (word in NAMED and colon and name)):
+        if not (plain or percent or (word in EVENT_OF and colon and name)):
             raise InvalidInput(f"no worker can die after {self.after!r}; there is {POINTS}")
 
     def passed_by(self, settlement: Settlement) -> bool:
@@ -47,7 +47,7 @@ class Crash(NamedTuple):
             return False
         if word == "progress":
             return event.type == "progress" and (settlement.progress or 0.0) >= float(name or 0)
-        return event.type == NAMED.get(word) and event.step == name
+        return event.type == EVENT_OF.get(word) and event.step == name
 
 
 class MortalStore:
@@ -55,10 +55,10 @@ class MortalStore:
 
     def __init__(self, store: VirtualStore) -> None:
         self._store = store
-        self.asked: list[Crash] = []
-        self.missed: list[Crash] = []
+        self.wanted_crashes: list[Crash] = []
+        self.missed_crashes: list[Crash] = []
         self.attempts_left = 0
-        self._doomed: dict[Claim, Crash] = {}
+        self._crash_of: dict[Claim, Crash] = {}
         self._dead: set[Claim] = set()
 
     def __getattr__(self, name: str) -> Any:
@@ -86,36 +86,36 @@ class MortalStore:
     async def hints(self) -> AsyncIterator[Hint]:
         """Yield only hints about queues and cancellations: other hints cause heartbeats, which delay a worker's end."""
         async for hint in self._store.hints():
-            wanted = Hint(hint.queues, hint.jobs & self._store.cancelled)
-            if hint == Hint() or wanted != Hint():
-                yield wanted
+            own_hint = Hint(hint.queues, hint.jobs & self._store.cancelled_ids)
+            if hint == Hint() or own_hint != Hint():
+                yield own_hint
 
     def _survives_start(self, job: Job) -> bool:
-        crash = next((crash for crash in self.asked if crash.kind == job.kind), None)
+        crash = next((crash for crash in self.wanted_crashes if crash.kind == job.kind), None)
         if crash is None:
             return True
-        self.asked.remove(crash)
+        self.wanted_crashes.remove(crash)
         if crash.after == START:
             return False
-        self._doomed[job.claim] = crash
+        self._crash_of[job.claim] = crash
         return True
 
     def _dies_before(self, claim: Claim, settlement: Settlement) -> bool:
-        crash = self._doomed.get(claim)
+        crash = self._crash_of.get(claim)
         if crash is None or not ends(settlement):
             return False
-        del self._doomed[claim]
+        del self._crash_of[claim]
         if crash.after != WORK:
             later = settlement.outcome is Outcome.RELEASED  # it snoozed: its next attempt is meant
-            (self.asked if later else self.missed).append(crash)
+            (self.wanted_crashes if later else self.missed_crashes).append(crash)
             return False
         self._dead.add(claim)
         return True
 
     def _dies_after(self, claim: Claim, settlement: Settlement) -> bool:
-        crash = self._doomed.get(claim)
+        crash = self._crash_of.get(claim)
         if crash is None or not crash.passed_by(settlement):
             return False
-        del self._doomed[claim]
+        del self._crash_of[claim]
         self._dead.add(claim)
         return True

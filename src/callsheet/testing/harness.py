@@ -23,7 +23,7 @@ from callsheet.store import store_from_url
 from callsheet.store.protocol import JobQuery, Store
 from callsheet.worker import Worker
 
-from .clock import Clock, Elsewhere, VirtualStore, told
+from .clock import Clock, Elsewhere, VirtualStore, error_text
 from .crash import WORK, Crash, MortalStore
 
 if TYPE_CHECKING:
@@ -76,14 +76,14 @@ class Harness:
 
         Raises RuntimeError after `limit` attempts: a job that enqueues itself without a delay never ends.
         """
-        known = len(self._store.ended)
+        ended_before = len(self._store.ended_ids)
         self._mortal.attempts_left = limit + 1
         await self._run_due(limit)
-        return await self._ended_since(known)
+        return await self._ended_since(ended_before)
 
     async def advance(self, duration: Duration, *, limit: int = ATTEMPTS) -> list[Job]:
         """Move the clock and run each job at its due time: delays, retries, lost leases, schedules."""
-        known, end = len(self._store.ended), self.clock.ms + milliseconds(duration)
+        ended_before, end = len(self._store.ended_ids), self.clock.ms + milliseconds(duration)
         self._mortal.attempts_left = limit + 1
         await self._run_due(limit)
         while (moment := await self._next_moment()) is not None and moment <= end:
@@ -91,7 +91,7 @@ class Harness:
             await self._run_due(limit)
         self.clock.ms = end
         await self._run_due(limit)
-        return await self._ended_since(known)
+        return await self._ended_since(ended_before)
 
     def crash(self, task: Task[..., Any] | str, *, after: str = WORK) -> None:
         """Simulate a worker's `kill -9` in the next attempt of a task; the job's lease must then expire.
@@ -101,11 +101,11 @@ class Harness:
         """
         crash = Crash(_name(task), after)
         crash.check()
-        self._mortal.asked.append(crash)
+        self._mortal.wanted_crashes.append(crash)
 
     def enqueued(self, task: Task[..., Any] | str) -> list[dict[str, Any]]:
         """Return the arguments of all created jobs of a task, oldest first, including follow-ups and scheduled jobs."""
-        return [decode(new.payload) for new in self._store.created if new.kind == _name(task)]
+        return [decode(new.payload) for new in self._store.created_jobs if new.kind == _name(task)]
 
     async def job(self, job: HasId | str) -> Job:
         """Return a job's current state; raises JobNotFound."""
@@ -113,21 +113,23 @@ class Harness:
 
     async def result(self, job: HasId | str) -> Any:
         """Return a job's result; raises JobFailed, JobCanceled, or at once ResultTimeout if the job has not ended."""
-        found = await self.job(job)
-        if not found.status.terminal:
-            last = f"; its last attempt: {told(found.error)}" if found.error else ""
-            raise ResultTimeout(f"job {found.job_id} ({found.kind}) has not ended: {_waiting(found, self.clock)}{last}")
+        job_now = await self.job(job)
+        if not job_now.status.terminal:
+            last = f"; its last attempt: {error_text(job_now.error)}" if job_now.error else ""
+            raise ResultTimeout(
+                f"job {job_now.job_id} ({job_now.kind}) has not ended: {_waiting(job_now, self.clock)}{last}"
+            )
         try:
-            return await self._app.job(found.job_id).result()
+            return await self._app.job(job_now.job_id).result()
         except JobFailed as error:
-            if found.error:
-                error.add_note(told(found.error))
+            if job_now.error:
+                error.add_note(error_text(job_now.error))
             raise
 
     async def events(self, job: HasId | str) -> list[Event]:
         """Return all events of a job so far."""
-        found = await self.job(job)
-        return await self._engine.store.events({found.job_id: 0}, max(1, found.event_seq))
+        job_now = await self.job(job)
+        return await self._engine.store.events({job_now.job_id: 0}, max(1, job_now.event_seq))
 
     async def attempts(self, job: HasId | str) -> list[Attempt]:
         """Return all attempts of a job, oldest first."""
@@ -135,8 +137,8 @@ class Harness:
 
     def check_crashes(self) -> None:
         """Raise AssertionError for a requested crash that did not happen; called at the end of each harness."""
-        for crash in (*self._mortal.missed, *self._mortal.asked):
-            why = "came to its end before" if crash in self._mortal.missed else "was not run up to"
+        for crash in (*self._mortal.missed_crashes, *self._mortal.wanted_crashes):
+            why = "came to its end before" if crash in self._mortal.missed_crashes else "was not run up to"
             raise AssertionError(f"no worker died: {crash.kind} {why} {crash.after!r}")
 
     async def _run_due(self, limit: int) -> None:
@@ -150,18 +152,18 @@ class Harness:
                 raise RuntimeError(
                     f"{limit} attempts and no end: does a job enqueue itself, or snooze, without a delay?"
                 )
-        if self._mortal.missed:
+        if self._mortal.missed_crashes:
             self.check_crashes()
 
     async def _work(self) -> None:
         queues = {d.queue for d in self._app.definitions.values()} | (await self._engine.store.counts()).keys()
-        served: WorkerOptions = {
+        options: WorkerOptions = {
             "queues": tuple(sorted(queues)) or ("default",),
             "task_patience": 0,  # there are no other workers
             **self._options,
             "housekeeping": False,
         }
-        await Worker(self._source, **served).run(burst=True)
+        await Worker(self._source, **options).run(burst=True)
 
     async def _next_moment(self) -> int | None:
         """Return the time of the next due job, lease expiry or schedule slot; None without any."""
@@ -174,8 +176,8 @@ class Harness:
                 return min((moment for moment in moments if moment > self.clock.ms), default=None)
             query = query._replace(cursor=page.cursor)
 
-    async def _ended_since(self, known: int) -> list[Job]:
-        ids = list(dict.fromkeys(self._store.ended[known:]))
+    async def _ended_since(self, ended_before: int) -> list[Job]:
+        ids = list(dict.fromkeys(self._store.ended_ids[ended_before:]))
         return [job for job in await self._engine.store.get(ids) if job is not None]
 
 
@@ -195,14 +197,14 @@ async def harness(
 @contextlib.contextmanager
 def harness_sync(app: Callsheet, *, at: datetime | None = None, **options: Unpack[WorkerOptions]) -> Iterator[Harness]:
     """Open a harness for tests without an event loop: `app.sync(jobs.run())`."""
-    opened = harness(app, at=at, **options)
-    jobs = app.sync(opened.__aenter__())
+    context = harness(app, at=at, **options)
+    jobs = app.sync(context.__aenter__())
     try:
         yield jobs
     except BaseException as error:
-        app.sync(opened.__aexit__(type(error), error, error.__traceback__))
+        app.sync(context.__aexit__(type(error), error, error.__traceback__))
         raise
-    app.sync(opened.__aexit__(None, None, None))
+    app.sync(context.__aexit__(None, None, None))
 
 
 @contextlib.asynccontextmanager
@@ -224,8 +226,8 @@ async def _pointed_at(app: Callsheet, engine: Engine) -> AsyncIterator[None]:
         vars(app).pop("engine") if before is None else vars(app).update(engine=before)
         for loop, other in list(engines.items()):
             if other is not engine and loop.is_running():
-                ended = asyncio.run_coroutine_threadsafe(other.__aexit__(None, None, None), loop)
-                await asyncio.wrap_future(ended)
+                ended_ids = asyncio.run_coroutine_threadsafe(other.__aexit__(None, None, None), loop)
+                await asyncio.wrap_future(ended_ids)
 
 
 def _id(job: HasId | str) -> str:

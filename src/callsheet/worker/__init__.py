@@ -1,7 +1,6 @@
 """Workers claim jobs from the engine, run the user's functions, and settle the outcomes."""
 
-from .gauges import Gauges
-from .health import Health
+from .health import Gauges, Health
 from .runner import Worker
 
 __all__ = ["Gauges", "Health", "Worker"]

@@ -30,51 +30,51 @@ class Ahead:
     `suspects` are jobs with an earlier lost lease: the store must list each as begun before its function starts.
     """
 
-    def __init__(self, begun: BegunJobs, slots: Slots, is_live: Callable[[Run], bool]) -> None:
+    def __init__(self, begun_jobs: BegunJobs, slots: Slots, is_live: Callable[[Run], bool]) -> None:
         self.suspects: deque[Entry] = deque()
-        self._begun, self._slots, self._is_live = begun, slots, is_live
-        self._listed: dict[str, Run] = {}
+        self._begun_jobs, self._slots, self._is_live = begun_jobs, slots, is_live
+        self._listed_runs: dict[str, Run] = {}
         self._ran_before: set[Run] = set()
 
     @property
     def owner(self) -> str:
         """The owner's name that claims ahead carry in the store."""
-        return self._begun.owner
+        return self._begun_jobs.owner
 
     @property
     def has_news(self) -> bool:
         """Whether some jobs may need listing in the store soon."""
-        return bool(self.suspects) or bool(self._unlisted())
+        return bool(self.suspects) or bool(self._unlisted_runs())
 
     async def look(self, free: int) -> list[Entry]:
         """List jobs that ran at the previous call too, and suspects for the free slots; return suspects ready to begin.
 
         At least one suspect is listed: in a busy queue no slot is ever free, and no other worker may take suspects.
         """
-        unlisted = self._unlisted()
-        long = [run for run in unlisted if run in self._ran_before]
-        self._ran_before = set(unlisted)
+        unlisted_runs = self._unlisted_runs()
+        long = [run for run in unlisted_runs if run in self._ran_before]
+        self._ran_before = set(unlisted_runs)
         suspects = [self.suspects[place] for place in range(min(max(1, free), len(self.suspects)))]
         if not long and not suspects:
             return []
-        listed = {job_id: run for job_id, run in self._listed.items() if self._is_live(run)}
-        listed |= {run.job_id: run for run in (*long, *(run for _, run in suspects))}
+        listed_runs = {job_id: run for job_id, run in self._listed_runs.items() if self._is_live(run)}
+        listed_runs |= {run.job_id: run for run in (*long, *(run for _, run in suspects))}
         try:
-            await self._begun.write(listed)
+            await self._begun_jobs.write(listed_runs)
         except StoreError as error:
             log.warning("the store is not told yet which jobs have begun: %s", error)
             return []
-        self._listed = listed
+        self._listed_runs = listed_runs
         return [self.suspects.popleft() for entry in suspects if self.suspects and self.suspects[0] is entry]
 
     async def close(self) -> None:
         """Remove this worker's list from the store, if none of its listed claims is still held."""
-        if not any(map(self._is_live, self._listed.values())):
+        if not any(map(self._is_live, self._listed_runs.values())):
             try:
-                await self._begun.remove()
+                await self._begun_jobs.remove()
             except StoreError as error:
                 log.debug("the list of begun jobs stays for a while: %s", error)
 
-    def _unlisted(self) -> list[Run]:
+    def _unlisted_runs(self) -> list[Run]:
         """Return the running jobs that were claimed ahead and are not listed as begun."""
-        return [run for run in self._slots.current() if is_ahead(run.job) and run.job_id not in self._listed]
+        return [run for run in self._slots.current() if is_ahead(run.job) and run.job_id not in self._listed_runs]

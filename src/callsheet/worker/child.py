@@ -38,8 +38,8 @@ from .context import Context
 from .current import RUN, count_worker, tasks_run_here
 from .definition import Definition
 from .outages import outage_of
-from .plane import Plane
-from .run import Run, Sends, Written
+from .plane import JobSource
+from .run import PendingWrite, Run, SettlementSink
 from .signals import Fatal
 from .steps import Step
 
@@ -68,7 +68,7 @@ class ChildError(Exception):
     """Base of exceptions from a child process; each has its original class name, and its traceback as a note."""
 
 
-class Told(NamedTuple):
+class ErrorWords(NamedTuple):
     """An exception serialized for the other process. `base` is its nearest base class in Callsheet's own modules."""
 
     name: str
@@ -79,13 +79,13 @@ class Told(NamedTuple):
     fields: dict[str, Any]
 
 
-def packed(message: tuple[Any, ...]) -> bytes:
+def pack_frame(message: tuple[Any, ...]) -> bytes:
     """Serialize a message as one frame."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return HEAD.pack(len(data)) + data
 
 
-def tell(error: BaseException) -> Told:
+def error_words(error: BaseException) -> ErrorWords:
     """Serialize an exception, with the traceback from the user's function on."""
     if (outage := outage_of(error)) is not None:
         error = outage.with_traceback(error.__traceback__)
@@ -95,10 +95,10 @@ def tell(error: BaseException) -> Told:
     fields = {name: value for name, value in vars(error).items() if name in FIELDS}
     if isinstance(error, errors.Outage):
         fields |= {"code": error.code, "waits_for": error.waits_for}
-    return Told(kind.__name__, kind.__module__, base, str(error), text, fields)
+    return ErrorWords(kind.__name__, kind.__module__, base, str(error), text, fields)
 
 
-def told(words: Told) -> Exception:
+def error_of(words: ErrorWords) -> Exception:
     """Rebuild the other process's exception: Callsheet's own classes unchanged, others as a new class of equal name."""
     kind = words.base
     if (kind.__module__, kind.__name__) != (words.module, words.name):
@@ -109,7 +109,7 @@ def told(words: Told) -> Exception:
     return error
 
 
-def found(module: Any, qualname: str) -> Any:
+def resolve(module: Any, qualname: str) -> Any:
     """Return a module's function by its qualified name, unwrapping a task. Raises AttributeError."""
     value = module
     for part in qualname.split("."):
@@ -120,10 +120,10 @@ def found(module: Any, qualname: str) -> Any:
 class Line:
     """The child's end of the socket. `lock` is held from a question to its answer."""
 
-    def __init__(self, connected: socket.socket) -> None:
+    def __init__(self, connection: socket.socket) -> None:
         self.lock = threading.RLock()
-        self._socket = connected
-        self._input = connected.makefile("rb")
+        self._socket = connection
+        self._input = connection.makefile("rb")
 
     def send(self, frame: bytes) -> None:
         """Write one frame; blocks while the socket's buffer is full."""
@@ -149,10 +149,10 @@ class _ChildRun(Run):
     """A run that sends its writes to the parent process."""
 
     def __init__(self, job: Job, line: Line) -> None:
-        super().__init__(job, None, cast("Sends", None), float("inf"))
+        super().__init__(job, None, cast("SettlementSink", None), float("inf"))
         self.line = line
 
-    def report(self, command: Callable[[Job], Settlement]) -> Written:
+    def report(self, command: Callable[[Job], Settlement]) -> PendingWrite:
         with self.line.lock:
             settlement = command(self.job)
             number = self.ask("report", settlement)
@@ -162,15 +162,15 @@ class _ChildRun(Run):
     def ask(self, *question: Any) -> Any:
         """Ask the parent and return its answer; raises the parent's error, or StaleClaim after the function ended."""
         with self.line.lock:
-            if self.settled:
+            if self.is_settled:
                 raise StaleClaim(f"the function of job {self.job_id} has ended")
-            kind, answer = self.line.exchange(packed(question))
+            kind, answer = self.line.exchange(pack_frame(question))
         if kind == FAILED:
-            raise told(answer)
+            raise error_of(answer)
         return answer
 
 
-class _Reported(Written):
+class _Reported(PendingWrite):
     __slots__ = ("_number", "_run")
 
     def __init__(self, run: _ChildRun, number: int) -> None:
@@ -196,10 +196,10 @@ class ChildContext(Context):
         """The app's objects as this job may use them; `app.sync(ctx.objects.get(key))` waits for an answer."""
         if self.app is None:
             raise InvalidInput(f"the app of task {self.job.kind} is not known in a child process; declare it as a task")
-        found: OwnedObjects = self.app.objects_of(self.job)
-        return found
+        resolve: OwnedObjects = self.app.objects_of(self.job)
+        return resolve
 
-    def log(self, message: str, *, level: str = "info", **fields: Any) -> Written:
+    def log(self, message: str, *, level: str = "info", **fields: Any) -> PendingWrite:
         """Add a log line to the job's events; the parent's worker writes the line to its log too."""
         return _Reported(self._run, self._run.ask("log", str(message), level, encode(fields)))
 
@@ -209,8 +209,8 @@ class ChildContext(Context):
 
     async def steps(self) -> Steps:
         """Return the results of completed steps by name, as JSON, and the ids of their jobs."""
-        found: Steps = self._run.ask("recall")
-        return found
+        resolve: Steps = self._run.ask("recall")
+        return resolve
 
     @cached_property
     def workspace(self) -> Path:
@@ -225,7 +225,7 @@ class ChildContext(Context):
     def close(self) -> None:
         """Kill the programs started through `children`, and send no more questions to the parent."""
         with self._run.line.lock:
-            self._run.settled = True
+            self._run.is_settled = True
         children: Children | None = self.__dict__.pop("children", None)
         if children is not None:
             children.kill()
@@ -260,32 +260,32 @@ class _Programs(Children):
             process.wait()
 
 
-def main(connected: socket.socket) -> None:
+def main(connection: socket.socket) -> None:
     """Run the parent's orders until it closes the socket."""
     _settle_in()
-    line = Line(connected)
+    line = Line(connection)
     with contextlib.suppress(EOFError, OSError):
         while True:
-            line.send(packed(_outcome(line.receive(), line)))
+            line.send(pack_frame(_outcome(line.receive(), line)))
 
 
 def _outcome(order: Order, line: Line) -> tuple[Any, ...]:
     if not tasks_run_here():
         count_worker(1)  # for good: a thread of an earlier job may still be there
     run = _ChildRun(order.job, line)
-    context = ChildContext(run, cast("Plane", None))  # whatever needs the engine asks the parent
+    context = ChildContext(run, cast("JobSource", None))  # whatever needs the engine asks the parent
     token = RUN.set(run)
     try:
         definition = _definition(order.module, order.qualname, order.name)
         context.app = _app(order.module, order.qualname)
-        given = (context,) if definition.takes_context else ()
-        value = definition.function(*given, **definition.arguments(order.job.payload))
+        leading = (context,) if definition.takes_context else ()
+        value = definition.function(*leading, **definition.arguments(order.job.payload))
         return DONE, definition.write_result(value), run.follow_ups
     except SystemExit as error:  # at once: threads that go on must not hold it up
         _flush()
         os._exit(error.code & 0xFF if isinstance(error.code, int) else error.code is not None)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
-        return FAILED, tell(error)
+        return FAILED, error_words(error)
     finally:
         RUN.reset(token)
         context.close()
@@ -296,7 +296,7 @@ def _outcome(order: Order, line: Line) -> tuple[Any, ...]:
 def _definition(module: str, qualname: str, name: str) -> Definition:
     home = importlib.import_module(module)
     try:
-        function = found(home, qualname)
+        function = resolve(home, qualname)
     except AttributeError:
         message = f"task {name}: {module}.{qualname} is not there when a child process imports the module"
         raise Fatal(f"{message}; declare it at module level, under no condition", code="invalid_task") from None

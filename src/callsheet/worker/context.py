@@ -20,9 +20,9 @@ from callsheet.kernel.job import Job, NewEvent, NewJob
 from callsheet.kernel.wire import clean, decode, encode
 
 from .children import Children
-from .run import Run, Written
+from .current import extra
+from .run import PendingWrite, Run
 from .steps import STEP_LIMIT_BYTES, Step, checked_name
-from .telling import extra
 from .workspace import Workspace
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from callsheet.objects import OwnedObjects
 
     from .options import Options
-    from .plane import Plane
+    from .plane import JobSource
 
 log = logging.getLogger("callsheet.task")
 EVENT_NAME = re.compile(r"[a-z][a-z0-9_.]{0,39}").fullmatch
@@ -48,7 +48,7 @@ class MakesJobs(Protocol):
 class Context:
     """The `ctx` argument of a task, for one attempt."""
 
-    def __init__(self, run: Run, engine: Plane, options: Options | None = None) -> None:
+    def __init__(self, run: Run, engine: JobSource, options: Options | None = None) -> None:
         self._run = run
         self._engine = engine
         self._options = options
@@ -78,22 +78,22 @@ class Context:
         """The reason to stop: `cancel`, `timeout`, `lost` or `shutdown`; None to continue."""
         return None if self._run.stop is None else self._run.stop.value
 
-    def progress(self, percent: float, message: str = "") -> Written:
+    def progress(self, percent: float, message: str = "") -> PendingWrite:
         """Report progress from 0 to 100; it never falls."""
         return self._run.report(lambda job: commands.progress(job, percent, message))
 
-    def stage(self, name: str) -> Written:
+    def stage(self, name: str) -> PendingWrite:
         """Enter a stage, such as `decoding`."""
         return self._run.report(lambda job: commands.advance(job, name))
 
-    def log(self, message: str, *, level: str = "info", **fields: Any) -> Written:
+    def log(self, message: str, *, level: str = "info", **fields: Any) -> PendingWrite:
         """Add a log line to the job's events, and write the line to the worker's log."""
         number = logging.getLevelNamesMapping().get(level.upper(), logging.INFO)
         log.log(number, "%s %s", self.job_id, message, extra=extra(self.job))
         data = encode({"level": level, "message": clean(message), **fields})
         return self._run.report(lambda job: commands.note(job, NewEvent("log", job.stage, data)))
 
-    def emit(self, type: str, /, **data: Any) -> Written:
+    def emit(self, type: str, /, **data: Any) -> PendingWrite:
         """Add a custom event for watchers of the job: `ctx.emit("token", text="…")`. Status events are reserved."""
         if not EVENT_NAME(type):
             raise InvalidInput(f"{type!r} is no event's name; use up to 40 lower-case letters, digits and _")
@@ -101,7 +101,7 @@ class Context:
         note = encode(data)
         return self._run.report(lambda job: commands.note(job, NewEvent(type, job.stage, note)))
 
-    def write(self, command: Callable[[Job], Settlement]) -> Written:
+    def write(self, command: Callable[[Job], Settlement]) -> PendingWrite:
         """Write any settlement that does not end the attempt; for tasks of a contract."""
         return self._run.report(command)
 
@@ -109,7 +109,7 @@ class Context:
         """Return a step, whose stored result lets a later attempt skip that part of the work."""
         return Step(name, self._run, self._engine)
 
-    def keep(self, name: str, value: Any) -> Written:
+    def keep(self, name: str, value: Any) -> PendingWrite:
         """Store a checkpoint under a name, for a later attempt to continue from; `recall` returns the value."""
         data = encode(value, limit_bytes=STEP_LIMIT_BYTES)
         step = checked_name(name)
@@ -117,8 +117,8 @@ class Context:
 
     async def recall(self, name: str) -> Any:
         """Return the last value kept under a name by any attempt of this job or of a job it resumes; None if absent."""
-        kept = (await self.steps()).results
-        return decode(kept[name]) if name in kept else None
+        results = (await self.steps()).results
+        return decode(results[name]) if name in results else None
 
     async def steps(self) -> Steps:
         """Return the results of completed steps by name, as JSON, and the ids of their jobs."""

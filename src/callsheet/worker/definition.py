@@ -61,17 +61,17 @@ class Definition:
 
     def new_job(self, job_id: str, payload: Json) -> NewJob:
         """Return a new job with the task's options."""
-        return tuple.__new__(NewJob, (job_id, self.name, payload, *self._shared))
+        return tuple.__new__(NewJob, (job_id, self.name, payload, *self._job_options))
 
     @cached_property
-    def _shared(self) -> tuple[Any, ...]:
+    def _job_options(self) -> tuple[Any, ...]:
         new = NewJob("", self.name, "", self.queue, self.priority, max_attempts=self.max_attempts, retry=self.retry)
         return new._replace(ttl_s=self.ttl_s, contract=self.contract or new.contract)[3:]
 
     def payload(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Json:
         """Return the arguments of one call as JSON; raises InvalidPayload."""
         if args:
-            kwargs = self._bound(args, kwargs)
+            kwargs = self._bind(args, kwargs)
         return self._schema.write(kwargs)
 
     def write_result(self, value: Any) -> Json:
@@ -94,7 +94,7 @@ class Definition:
 
         return Schema(self.name, self._signature.parameters, _hints(self.function))
 
-    def _bound(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    def _bind(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         try:
             return self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:

@@ -22,10 +22,9 @@ from callsheet.kernel.retry import JobError
 from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import decode, encode
 
-from .outages import outage_of
+from .outages import outage_of, words_of
 from .run import Run, Stop
 from .signals import Fatal, Retry, Snooze
-from .words import words_of
 
 if TYPE_CHECKING:
     from callsheet.kernel.job import Job

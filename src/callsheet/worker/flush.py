@@ -19,15 +19,15 @@ from callsheet.kernel.errors import CallsheetError, Outage, StoreError, StoreUna
 from callsheet.net.backoff import pause_after
 from callsheet.store.protocol import Settled
 
+from .current import extra
+from .outages import refusal_of
 from .plane import PartlyRefused
-from .run import Run, Written, ends
-from .telling import extra
-from .words import refusal_of
+from .run import PendingWrite, Run, ends
 
 if TYPE_CHECKING:
     from callsheet.kernel.settlement import Settlement
 
-    from .plane import Plane
+    from .plane import JobSource
 
 log = logging.getLogger("callsheet.worker")
 ENOUGH = 200
@@ -35,7 +35,7 @@ FLIGHTS = 2
 APPLIED = Settled.APPLIED  # compared with every answer, and an enum's member takes 45 ns to look up
 GATHER_S = 0.002
 BACKOFF_S = 0.02, 1.0  # the first and the longest pause
-Entry = tuple[Run, "Settlement", Written | None]
+Entry = tuple[Run, "Settlement", PendingWrite | None]
 
 
 class Flusher:
@@ -46,7 +46,7 @@ class Flusher:
 
     def __init__(
         self,
-        engine: Plane,
+        engine: JobSource,
         busy: Callable[[], bool],
         landed: Callable[[], None],
         ended: Callable[[Run], None],
@@ -54,7 +54,7 @@ class Flusher:
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._engine = engine
-        self._most = engine.store.batch
+        self._batch_size = engine.store.batch
         self._busy = busy
         self._on_landed = landed
         self._ended = ended
@@ -67,14 +67,14 @@ class Flusher:
         self.unsettled = 0
         self.patience_s = 0.0  # for how long after a lease its writes are still tried
 
-    def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+    def send(self, run: Run, settlement: Settlement, write: PendingWrite | None) -> None:
         """Write a report of a run; a report after the run's end fails with StaleClaim."""
-        if run.settled and written is not None:  # a report of another thread, after the end
-            written.end(run.stale())
+        if run.is_settled and write is not None:  # a report of another thread, after the end
+            write.end(run.stale())
             return
-        self.put(run, settlement, written)
+        self.put(run, settlement, write)
 
-    def put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+    def put(self, run: Run, settlement: Settlement, write: PendingWrite | None) -> None:
         """Write a settlement after all earlier settlements of this run, even if the run has ended meanwhile."""
         if not self.unsettled:
             self._calm.clear()
@@ -85,12 +85,12 @@ class Flusher:
             if run.outbound and _overtakes(settlement, run.outbound[-1][0]):
                 self.unsettled -= 1
                 _, earlier = run.outbound.pop()
-                if written is not None:
-                    written.instead_of = earlier
-            run.outbound.append((settlement, written))
+                if write is not None:
+                    write.instead_of = earlier
+            run.outbound.append((settlement, write))
             return
         run.sending = True
-        self._pending.append((run, settlement, written))
+        self._pending.append((run, settlement, write))
         if len(self._flights) < FLIGHTS:
             self._consider()
 
@@ -100,10 +100,10 @@ class Flusher:
 
     def _consider(self) -> None:
         """Start a write at once if the worker is idle, after 2 ms if jobs wait, or when a batch is large enough."""
-        flying, gathered = len(self._flights), len(self._pending)
-        if not gathered:
+        flying, waiting = len(self._flights), len(self._pending)
+        if not waiting:
             return
-        if gathered >= (self._most // 2 if flying else ENOUGH):
+        if waiting >= (self._batch_size // 2 if flying else ENOUGH):
             self._flush()
         elif not flying and self._timer is None:
             self._timer = (
@@ -114,12 +114,12 @@ class Flusher:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        batch, self._pending = self._pending[: self._most], self._pending[self._most :]
+        batch, self._pending = self._pending[: self._batch_size], self._pending[self._batch_size :]
         flight = self.loop.create_task(self._write(batch))
         self._flights.add(flight)
-        flight.add_done_callback(self._landed)
+        flight.add_done_callback(self._end_flight)
 
-    def _landed(self, flight: asyncio.Task[None]) -> None:
+    def _end_flight(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
         if not self.unsettled:
             self._calm.set()
@@ -131,14 +131,14 @@ class Flusher:
             answers = await self._settle(batch)
         except PartlyRefused as error:
             for entry, its_own in zip(batch, error.answers, strict=True):
-                await self._heard(entry, its_own)
+                await self._take_answer(entry, its_own)
             return
         except Exception as error:  # noqa: BLE001 - one bad settlement must not take the others with it
             await self._write_apart(batch, error)
             return
         for entry, answer in zip(batch, answers, strict=True):
-            run, settlement, written = entry
-            if answer is APPLIED and written is None and settlement.outcome is not None and not run.outbound:
+            run, settlement, write = entry
+            if answer is APPLIED and write is None and settlement.outcome is not None and not run.outbound:
                 self.unsettled -= 1  # a shortcut for the most frequent answer; the general case follows
                 run.sending = False
                 self._ended(run)
@@ -154,7 +154,7 @@ class Flusher:
 
         A whole batch is retried only while the store is away; after other errors each settlement is written alone.
         """
-        tried, settlements, until = 0, [entry[1] for entry in batch], 0.0
+        failures, settlements, until = 0, [entry[1] for entry in batch], 0.0
         while True:
             try:
                 return await self._engine.settle(settlements)
@@ -168,10 +168,10 @@ class Flusher:
                         "the store was away after the leases ran out, work is lost and will run again: %s", error
                     )
                     return [Settled.STALE] * len(settlements)
-                tried += 1
-                await asyncio.sleep(pause_after(tried, *BACKOFF_S, jitter=0.5))
+                failures += 1
+                await asyncio.sleep(pause_after(failures, *BACKOFF_S, jitter=0.5))
 
-    async def _heard(self, entry: Entry, answer: Settled | Exception) -> None:
+    async def _take_answer(self, entry: Entry, answer: Settled | Exception) -> None:
         if not isinstance(answer, Exception):
             self._answer(entry, answer)
         elif is_about_settlement(answer):
@@ -184,10 +184,10 @@ class Flusher:
         if len(batch) > 1:
             await asyncio.gather(*(self._write([entry]) for entry in batch))
             return
-        run, settlement, written = batch[0]
+        run, settlement, write = batch[0]
         what = "job %s: the store refused its %s: %s"
         log.error(what, run.job_id, settlement.status, error, extra=extra(run.job))
-        if written is not None:
+        if write is not None:
             self._answer(batch[0], error)
             return
         try:
@@ -200,12 +200,12 @@ class Flusher:
         self._answer((run, settlement, None), answer)
 
     def _answer(self, entry: Entry, answer: Settled | Exception) -> None:
-        run, settlement, written = entry
+        run, settlement, write = entry
         self.unsettled -= 1
         run.sending = False
         stale = answer is Settled.STALE
-        if written is not None:
-            written.end(run.stale() if stale else answer if isinstance(answer, Exception) else None)
+        if write is not None:
+            write.end(run.stale() if stale else answer if isinstance(answer, Exception) else None)
         if stale:
             self._give_up(run)
         elif ends(settlement):
@@ -218,10 +218,10 @@ class Flusher:
     def _forget(self, run: Run) -> None:
         """Fail a run's waiting writes with StaleClaim."""
         waiting, run.outbound = run.outbound or (), None
-        for _, written in waiting:
+        for _, write in waiting:
             self.unsettled -= 1
-            if written is not None:
-                written.end(run.stale())
+            if write is not None:
+                write.end(run.stale())
 
     def _give_up(self, run: Run) -> None:
         self._forget(run)

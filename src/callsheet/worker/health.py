@@ -11,17 +11,63 @@ import json
 import logging
 import re
 import threading
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from opentelemetry import metrics
+from opentelemetry.metrics import Observation
 
-from .gauges import Gauges, claim_age_s
+from callsheet.engine import telemetry
+from callsheet.engine.depths import Depths
 
 if TYPE_CHECKING:
     from .runner import Worker
+
+
+class Gauges:
+    """`async with Gauges(worker):` registers the worker's gauges with OpenTelemetry; `sample` reads queue depths."""
+
+    def __init__(self, worker: Worker) -> None:
+        self._worker = worker
+        self._depths = Depths(lambda: worker.engine, worker.queues)
+        self._forget: Callable[[], None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._forget = telemetry.observe(
+            {
+                **self._depths.sources,
+                "callsheet.worker.slots": lambda: self._own(self._worker.options.concurrency),
+                "callsheet.worker.slots.busy": lambda: self._own(self._worker.slots_busy),
+                "callsheet.worker.prefetched": lambda: self._own(self._worker.prefetched),
+                "callsheet.worker.unsettled": lambda: self._own(self._worker.unsettled),
+                "callsheet.worker.ready": lambda: self._own(int(self._worker.ready)),
+                "callsheet.worker.claim.age": lambda: self._own(claim_age_s(self._worker)),
+            }
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._forget is not None:
+            self._forget()
+        self._depths.close()
+
+    async def sample(self) -> None:
+        """Read the queue depths from the store, unless a recent reading exists."""
+        await self._depths.sample()
+
+    def _own(self, value: float | None) -> list[Observation]:
+        return [] if value is None else [Observation(value, {"worker": self._worker.options.worker_id})]
+
+
+def claim_age_s(worker: Worker) -> float | None:
+    """Return the seconds since the claim loop's last round without an error; None before its start."""
+    return None if worker.polled_at is None else time.monotonic() - worker.polled_at
+
 
 log = logging.getLogger("callsheet.worker")
 LINE_BYTES = 8 * 1024
@@ -57,7 +103,7 @@ class Health:
     async def __aenter__(self) -> Self:
         async with contextlib.AsyncExitStack() as stack:
             self._gauges = await stack.enter_async_context(Gauges(self._worker))
-            server = await asyncio.start_server(self._connected, self._host, self.port, limit=HEAD_BYTES)
+            server = await asyncio.start_server(self._accept, self._host, self.port, limit=HEAD_BYTES)
             stack.push_async_callback(self._close, server)
             self.port = server.sockets[0].getsockname()[1]
             self._stack = stack.pop_all()
@@ -76,7 +122,7 @@ class Health:
         await asyncio.gather(*open_, return_exceptions=True)
         await server.wait_closed()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection = asyncio.get_running_loop().create_task(self._serve(reader, writer))
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)
@@ -93,7 +139,7 @@ class Health:
                 method, target = request[1].decode(), request[2].decode()
                 answer = await self._answer(method, target.partition("?")[0])
                 async with asyncio.timeout(REQUEST_S):
-                    writer.write(_written(answer, body=method != "HEAD"))
+                    writer.write(_encode(answer, body=method != "HEAD"))
                     await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             log.debug("a request to the health server was not one, or was not finished")
@@ -125,7 +171,7 @@ class Health:
         return Answer(HTTPStatus.OK, await asyncio.to_thread(self._scrape), "text/plain; version=0.0.4; charset=utf-8")
 
 
-def _written(answer: Answer, *, body: bool) -> bytes:
+def _encode(answer: Answer, *, body: bool) -> bytes:
     status, content, kind, more = answer
     head = (
         f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: {kind}\r\nContent-Length: {len(content)}\r\n"

@@ -21,8 +21,8 @@ from callsheet.store import store_from_url
 from callsheet.store.tasks import wait
 
 from .children import kill_groups
+from .current import extra
 from .run import Run, Stop
-from .telling import extra
 
 if TYPE_CHECKING:
     from callsheet.store.protocol import HeartbeatResult, Store
@@ -47,20 +47,20 @@ class Heartbeat:
     def __init__(self, url: str, own_store: Store | None, runs: dict[str, Run], lease_s: float) -> None:
         """Beat on this event loop through `own_store`, for a store in this process's memory, else in a thread."""
         self._url = url
-        self._shared = own_store
+        self._loop_store = own_store
         self._runs = runs
         self.lease_s = lease_s
         self._loop = asyncio.get_running_loop()
         self._stopping = False
-        self._poked: set[str] = set()
+        self._urgent_ids: set[str] = set()
         self._wake: tuple[asyncio.AbstractEventLoop, asyncio.Event] | None = None
         self._thread: threading.Thread | None = None
         self._task: asyncio.Task[None] | None = None
         self.last_beat = time.monotonic()
 
     async def __aenter__(self) -> Self:
-        if self._shared is not None:
-            self._task = asyncio.create_task(self._beat_again_and_again(self._shared), name="callsheet-heartbeat")
+        if self._loop_store is not None:
+            self._task = asyncio.create_task(self._beat_again_and_again(self._loop_store), name="callsheet-heartbeat")
         else:
             self._thread = threading.Thread(target=self._in_thread, name="callsheet-heartbeat", daemon=True)
             self._thread.start()
@@ -79,7 +79,7 @@ class Heartbeat:
     def poke(self, job_ids: set[str]) -> None:
         """Request an early heartbeat for these jobs: somebody may have requested their cancellation."""
         if job_ids:
-            self._poked |= job_ids
+            self._urgent_ids |= job_ids
             self._set_wake()
 
     @property
@@ -99,7 +99,7 @@ class Heartbeat:
         """Connect when a lease first needs extending, and beat; reconnect after any error."""
         wake = asyncio.Event()
         self._wake = (asyncio.get_running_loop(), wake)
-        while not self._stopping and not self._poked and not self._due(self._interval_s / 2):
+        while not self._stopping and not self._urgent_ids and not self._due(self._interval_s / 2):
             self.last_beat = time.monotonic()
             await wait(wake, min(self._interval_s / 4, 1.0))
         while not self._stopping:
@@ -141,7 +141,7 @@ class Heartbeat:
             self.last_beat = time.monotonic()
             self._stop_expired()
             wake.clear()
-            patience_s = PROMPT_S if self._poked else min(interval_s / 4, 1.0)
+            patience_s = PROMPT_S if self._urgent_ids else min(interval_s / 4, 1.0)
             await wait(wake, patience_s)
             while time.monotonic() < prompt_at and wake.is_set() and not self._stops():
                 wake.clear()  # poked again so soon: the next beat serves all
@@ -152,37 +152,37 @@ class Heartbeat:
 
     def _due(self, older_than_s: float) -> list[Run]:
         """Return the runs whose last extension is too old, and the poked runs."""
-        poked, self._poked = self._poked, set()
+        urgent_ids, self._urgent_ids = self._urgent_ids, set()
         limit = time.monotonic() + self.lease_s - older_than_s
         runs = list(self._runs.values())
         held = [run for run in runs if run.stop is not Stop.LOST]  # a lost claim must not be extended
-        return [run for run in held if run.expires_at < limit or run.job_id in poked]
+        return [run for run in held if run.expires_at < limit or run.job_id in urgent_ids]
 
     async def _beat(self, store: Beats, runs: list[Run]) -> None:
         asked_at = time.monotonic()
-        asked = asyncio.ensure_future(
+        request = asyncio.ensure_future(
             store.heartbeat([run.job.claim for run in runs], lease_ms=round(self.lease_s * 1000))
         )
         patience_s = max(1.0, self.lease_s / BEATS_PER_LEASE)
-        if not (await asyncio.wait([asked], timeout=patience_s))[0]:
-            asked.cancel()  # without waiting for the end: a frozen server may never answer a cancellation
-            asked.add_done_callback(_forgotten)
+        if not (await asyncio.wait([request], timeout=patience_s))[0]:
+            request.cancel()  # without waiting for the end: a frozen server may never answer a cancellation
+            request.add_done_callback(_forgotten)
             raise StoreUnavailable(f"a heartbeat for {len(runs)} jobs had no answer within {patience_s:g} s")
         try:
-            beats = asked.result()
+            beats = request.result()
         except StoreError as error:
             log.warning("a heartbeat for %d jobs was not answered: %s", len(runs), error)
             await asyncio.sleep(RETRY_S)
             return
         for run, beat in zip(runs, beats, strict=True):
-            self._heard(run, beat, asked_at)
+            self._take_result(run, beat, asked_at)
 
-    def _heard(self, run: Run, beat: HeartbeatResult, asked_at: float) -> None:
+    def _take_result(self, run: Run, beat: HeartbeatResult, asked_at: float) -> None:
         if beat.held:
             run.expires_at = asked_at + self.lease_s
             if beat.cancel_requested:
                 self._tell(run, Stop.CANCEL)
-        elif self._runs.get(run.job_id) is run and not run.settled:
+        elif self._runs.get(run.job_id) is run and not run.is_settled:
             what = "job %s: claim %d is lost; its work is stopped"
             log.warning(what, run.job_id, run.job.claim_version, extra=extra(run.job))
             self._tell(run, Stop.LOST)
@@ -190,7 +190,7 @@ class Heartbeat:
     def _stop_expired(self) -> None:
         now = time.monotonic()
         for run in list(self._runs.values()):
-            if run.expires_at < now and run.stop is not Stop.LOST and not run.settled:
+            if run.expires_at < now and run.stop is not Stop.LOST and not run.is_settled:
                 what = "job %s: its lease ran out before the store could be reached; its work is stopped"
                 log.warning(what, run.job_id, extra=extra(run.job))
                 run.is_cut_off = self.may_come_too_late
@@ -206,6 +206,6 @@ class Heartbeat:
             self._loop.call_soon_threadsafe(stop, why)
 
 
-def _forgotten(asked: asyncio.Future[Any]) -> None:
-    if not asked.cancelled():
-        asked.exception()
+def _forgotten(request: asyncio.Future[Any]) -> None:
+    if not request.cancelled():
+        request.exception()

@@ -18,8 +18,8 @@ from callsheet.store.tasks import end
 
 from .ahead import Ahead
 from .heartbeat import Heartbeat
-from .shift import STALE_AFTER_S, Shift
-from .sweep import sweep_until_ended
+from .shift import STALE_AFTER_S, WorkerLoop
+from .workspace import sweep_until_ended
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -34,7 +34,7 @@ log = logging.getLogger("callsheet.worker")
 OUTAGE_S = 3_600.0  # an outage of the store costs no attempt for as long
 
 
-class LocalShift(Shift):
+class LocalWorkerLoop(WorkerLoop):
     """A shift that claims from an engine's store. Heartbeats connect to `heartbeat_url`."""
 
     def __init__(
@@ -50,9 +50,9 @@ class LocalShift(Shift):
         self._door: Door = NoDoor()
         super().__init__(engine, definitions, queues, options)
         self.flusher.patience_s = OUTAGE_S
-        begun = BegunJobs(engine.store, options.worker_id)
+        begun_jobs = BegunJobs(engine.store, options.worker_id)
         self._unheard = UnheardClaims(engine.store, options.worker_id)
-        self.claims_ahead = Ahead(begun, self.slots, lambda run: self.runs.get(run.job_id) is run)
+        self.claims_ahead = Ahead(begun_jobs, self.slots, lambda run: self.runs.get(run.job_id) is run)
 
     async def __aenter__(self) -> Self:
         if self._options.housekeeping:
@@ -60,12 +60,12 @@ class LocalShift(Shift):
         return await super().__aenter__()
 
     async def _claim_on(self, *, burst: bool) -> None:
-        """Claim jobs as in `Shift`; on exit, the door closes and returns jobs handed to it at the last moment."""
+        """Claim jobs as in `WorkerLoop`; on exit, the door closes and returns jobs handed to it at the last moment."""
         async with await self._local.store.door(self._options.worker_id, self._queues) as self._door:
             await super()._claim_on(burst=burst)
 
     async def _claim(self, limit: int, *, thorough: bool) -> int:
-        """Claim jobs as in `Shift`, after recording earlier claims without an answer in the store.
+        """Claim jobs as in `WorkerLoop`, after recording earlier claims without an answer in the store.
 
         A claim that hangs is recorded at each beat too: the store may have leased jobs to it.
         """
@@ -112,16 +112,16 @@ class LocalShift(Shift):
         in_process = self._local.store if ":memory:" in self._heartbeat_url else None
         return Heartbeat(self._heartbeat_url, in_process, self.runs, self.lease_s)
 
-    async def _asked_for(self) -> tuple[str, ...]:
+    async def _queues_to_claim(self) -> tuple[str, ...]:
         """Return the queues, with fair queues expanded to one lane per requester, the longest unserved lane first."""
         if not self._local.fair_queues:
             return self._queues
-        asked = await self._local.lanes.expand(self._queues)
-        fair = [queue for queue in asked if queue not in self._queues]
-        self._local.lanes.note_claim(asked, fair[:1], short=False)
-        return asked
+        queues = await self._local.lanes.expand(self._queues)
+        fair = [queue for queue in queues if queue not in self._queues]
+        self._local.lanes.note_claim(queues, fair[:1], short=False)
+        return queues
 
-    def _beside(self) -> Sequence[Coroutine[None, None, None]]:
+    def _background_tasks(self) -> Sequence[Coroutine[None, None, None]]:
         return self._listen(), sweep_until_ended(self._options.workspaces, self._local.store.get)
 
     async def _listen(self) -> None:

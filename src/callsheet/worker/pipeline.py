@@ -92,12 +92,12 @@ class Pipeline:
 
     def new_job(self, at: str, payload: Mapping[str, Any], requester_id: str = "") -> NewJob:
         """Return a checked job of the first stage, or of stage `at`, without enqueueing it."""
-        found = [stage for stage in self.stages if stage.name == at] if at else self.stages[:1]
-        if not found:
+        matches = [stage for stage in self.stages if stage.name == at] if at else self.stages[:1]
+        if not matches:
             raise InvalidTask(
                 f"pipeline {self.name} has no stage {at!r}; it has {', '.join(s.name for s in self.stages)}"
             )
-        return self._job(found[0], payload)._replace(requester_id=requester_id)
+        return self._job(matches[0], payload)._replace(requester_id=requester_id)
 
     def _declare(self, function: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
         name = name or function.__name__
@@ -125,17 +125,17 @@ class Pipeline:
         following = self.after(name)
         if following is not None:
             more = result if isinstance(result, Mapping) else {}
-            ctx.enqueue(_Made(self._job(following, {**payload, **more})))
+            ctx.enqueue(_ReadyTask(self._job(following, {**payload, **more})))
 
-    def _job(self, stage: Stage, offered: Mapping[str, Any]) -> NewJob:
-        known = {**stage.defaults, **offered}
-        payload = {name: known[name] for name in stage.takes if name in known}
+    def _job(self, stage: Stage, values: Mapping[str, Any]) -> NewJob:
+        arguments = {**stage.defaults, **values}
+        payload = {name: arguments[name] for name in stage.takes if name in arguments}
         new = stage.task.new_job(**payload)
         unique_key = f"{self.name}:{payload[self.key]}:{stage.name}" if self.key in payload else None
         return new._replace(contract=self._contract or new.contract, unique_key=unique_key)
 
 
-class _Made(NamedTuple):
+class _ReadyTask(NamedTuple):
     """Wraps a finished `NewJob` for `ctx.enqueue`, which expects a task."""
 
     new: NewJob

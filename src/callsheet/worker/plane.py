@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callsheet.store.protocol import ClaimRequest, HeartbeatResult, Settled
 
 
-class PlaneStore(Protocol):
+class SourceStore(Protocol):
     """The property of a store that workers read."""
 
     @property
@@ -23,11 +23,11 @@ class PlaneStore(Protocol):
         ...
 
 
-class Plane(Protocol):
+class JobSource(Protocol):
     """The interface for claiming and settling jobs."""
 
     @property
-    def store(self) -> PlaneStore:
+    def store(self) -> SourceStore:
         """The store, for its batch size."""
         ...
 

@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.wire import decode
 
-from .child import ANSWER, DONE, FAILED, HEAD, STOPS, Order, found, main, packed, tell, told
+from .child import ANSWER, DONE, FAILED, HEAD, STOPS, Order, error_of, error_words, main, pack_frame, resolve
 from .signals import Fatal
 
 if TYPE_CHECKING:
     from .context import Context
     from .definition import Definition
-    from .run import Run, Written
+    from .run import PendingWrite, Run
 
 SPAWN = multiprocessing.get_context("spawn")
 LEAVE_S = 1.0
@@ -46,7 +46,7 @@ class Processes:
             raise RuntimeError(f"{message}; start it under `if __name__ == '__main__':`")
         self._idle: list[Child] = []
         self._busy: dict[Run, Child] = {}
-        self._known: set[Definition] = set()
+        self._checked_definitions: set[Definition] = set()
         self._processes: set[SpawnProcess] = set()
         Finalize(self, _kill_all, (self._processes,), exitpriority=10)  # before the one that would wait for them
 
@@ -65,7 +65,7 @@ class Processes:
         function = definition.function
         order = Order(function.__module__, function.__qualname__, definition.name, run.job)
         try:
-            text, run.follow_ups = await child.work(order, Desk(context, run))
+            text, run.follow_ups = await child.work(order, ContextServer(context, run))
             return decode(text)
         finally:
             run.children.discard(child.pid)
@@ -101,18 +101,18 @@ class Processes:
 
     def _check(self, definition: Definition) -> None:
         """Raise Fatal for a function that a child process could not import by name."""
-        if definition in self._known:
+        if definition in self._checked_definitions:
             return
         function = definition.function
         module, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
         try:
-            ok = found(sys.modules.get(module), name) is function
+            ok = resolve(sys.modules.get(module), name) is function
         except AttributeError:
             ok = False
         if not ok:
             message = f"executor='process' needs a function at module level, and {module}.{name} is none"
             raise Fatal(f"task {definition.name}: {message}", code="invalid_task")
-        self._known.add(definition)
+        self._checked_definitions.add(definition)
 
 
 class Child:
@@ -124,7 +124,7 @@ class Child:
         self._loop = asyncio.get_running_loop()
         self._socket, theirs = socket.socketpair()
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
-        self._killed = False
+        self._is_killed = False
         self.process = SPAWN.Process(target=main, args=(theirs,), name="callsheet-child", daemon=False)
         held = signal.pthread_sigmask(signal.SIG_BLOCK, STOPS)  # until the child is deaf to them
         try:
@@ -134,47 +134,47 @@ class Child:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
         assert self.process.pid is not None  # noqa: S101 - it runs
         self.pid = self.process.pid
-        self._exited: asyncio.Future[None] = self._loop.create_future()
-        self._watched = _watch(self.process)
-        self._loop.add_reader(self._watched, self._heard_of_exit)
+        self._exit: asyncio.Future[None] = self._loop.create_future()
+        self._exit_fd = _watch(self.process)
+        self._loop.add_reader(self._exit_fd, self._heard_of_exit)
 
     @property
     def alive(self) -> bool:
         """True if the child can take a job."""
-        return not self._killed and not self._exited.done() and self.process.is_alive()
+        return not self._is_killed and not self._exit.done() and self.process.is_alive()
 
-    async def work(self, order: Order, desk: Desk) -> list[Any]:
+    async def work(self, order: Order, server: ContextServer) -> list[Any]:
         """Run one attempt; return its result as JSON and its follow-ups. Sets `ready` if the child can run another."""
         self.ready = False
         try:
-            kind, *answer = await self._converse(order, desk)
+            kind, *answer = await self._converse(order, server)
         except (OSError, asyncio.IncompleteReadError):
             self.kill()
-            await self._exited
+            await self._exit
             raise ProcessDied(_how(order.name, self.process.exitcode)) from None
         self.ready = self.alive
         if kind == FAILED:
-            raise told(*answer)
+            raise error_of(*answer)
         return answer
 
-    async def _converse(self, order: Order, desk: Desk) -> tuple[Any, ...]:
+    async def _converse(self, order: Order, server: ContextServer) -> tuple[Any, ...]:
         if self._streams is None:
             self._streams = await asyncio.open_unix_connection(sock=self._socket)
         reader, writer = self._streams
         message: tuple[Any, ...] = order
         while True:
-            writer.write(packed(message))
+            writer.write(pack_frame(message))
             await writer.drain()
             (size,) = HEAD.unpack(await reader.readexactly(HEAD.size))
-            heard: tuple[Any, ...] = pickle.loads(await reader.readexactly(size))  # noqa: S301 - from our own child
-            if heard[0] in (DONE, FAILED):
-                return heard
-            message = await desk.answer(*heard)
+            answer: tuple[Any, ...] = pickle.loads(await reader.readexactly(size))  # noqa: S301 - from our own child
+            if answer[0] in (DONE, FAILED):
+                return answer
+            message = await server.answer(*answer)
 
     def kill(self) -> None:
         """SIGKILL the child and its process group; a starting child leads no group yet."""
-        self._killed, self.ready = True, False
-        if not self._exited.done():
+        self._is_killed, self.ready = True, False
+        if not self._exit.done():
             _kill(self.process)
 
     def hang_up(self) -> None:
@@ -195,20 +195,20 @@ class Child:
         self._forget()
 
     def _forget(self) -> None:
-        if self._exited.done():
+        if self._exit.done():
             return
-        self._loop.remove_reader(self._watched)
-        if self._watched != self.process.sentinel:
-            os.close(self._watched)
+        self._loop.remove_reader(self._exit_fd)
+        if self._exit_fd != self.process.sentinel:
+            os.close(self._exit_fd)
         self.process.join()
-        self._exited.set_result(None)
+        self._exit.set_result(None)
         if self._streams is None:
             self._socket.close()
         else:
             self._streams[1].close()
 
 
-class Desk:
+class ContextServer:
     """Answers a child's questions about its job through the worker's context."""
 
     def __init__(self, context: Context, run: Run) -> None:
@@ -222,14 +222,14 @@ class Desk:
         try:
             return ANSWER, await self._answer(question)
         except Exception as error:  # noqa: BLE001 - raised again in the child, where it was asked for
-            return FAILED, tell(error)
+            return FAILED, error_words(error)
 
     async def _answer(self, question: tuple[Any, ...]) -> Any:
         match question:
             case "report", settlement:
-                return self._numbered(self._run.report(lambda _: settlement))
+                return self._register(self._run.report(lambda _: settlement))
             case "log", message, level, fields:
-                return self._numbered(self._context.log(message, level=level, **decode(fields)))
+                return self._register(self._context.log(message, level=level, **decode(fields)))
             case "wait", number, timeout_s:
                 return await self._wait(number, timeout_s)
             case ("recall",):
@@ -238,7 +238,7 @@ class Desk:
                 return str(self._context.workspace)
         raise TypeError(f"a child asked {question!r}")
 
-    def _numbered(self, written: Written) -> int:
+    def _register(self, written: PendingWrite) -> int:
         """Return a number under which the child may wait for a report; a failed report stays until the job ends."""
         self._reports += 1
         number = self._reports
@@ -246,8 +246,8 @@ class Desk:
         future.add_done_callback(lambda ended: self._close(number, ended))
         return number
 
-    def _close(self, number: int, ended: asyncio.Future[Any]) -> None:
-        if not ended.cancelled() and ended.exception() is None:
+    def _close(self, number: int, done_write: asyncio.Future[Any]) -> None:
+        if not done_write.cancelled() and done_write.exception() is None:
             del self._open[number]
 
     async def _wait(self, number: int, timeout_s: float | None) -> None:

@@ -31,30 +31,30 @@ class Stop(StrEnum):
     SHUTDOWN = "shutdown"
 
 
-class Sends(Protocol):
+class SettlementSink(Protocol):
     """The methods of the worker's flusher that a run calls."""
 
     loop: asyncio.AbstractEventLoop
 
-    def send(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+    def send(self, run: Run, settlement: Settlement, write: PendingWrite | None) -> None:
         """Write a report of a live run. On the event loop's thread only."""
         ...
 
-    def put(self, run: Run, settlement: Settlement, written: Written | None) -> None:
+    def put(self, run: Run, settlement: Settlement, write: PendingWrite | None) -> None:
         """Write a settlement after all earlier settlements of this run. On the event loop's thread only."""
         ...
 
 
-class Written:
+class PendingWrite:
     """A pending write. Await it on the event loop, or call `wait()` in a thread, to learn of its commit or error."""
 
     __slots__ = ("_event", "_future", "instead_of")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._future: asyncio.Future[None] = loop.create_future()
-        self._future.add_done_callback(_heard)
+        self._future.add_done_callback(_retrieve_error)
         self._event = threading.Event()
-        self.instead_of: Written | None = None
+        self.instead_of: PendingWrite | None = None
 
     def __await__(self) -> Any:
         return asyncio.shield(self._future).__await__()
@@ -68,7 +68,7 @@ class Written:
 
     def end(self, error: Exception | None) -> None:
         """Resolve this write, and every earlier progress write that it replaced, with success or `error`."""
-        write: Written | None = self
+        write: PendingWrite | None = self
         while write is not None:
             if not write._future.done():  # noqa: SLF001 - one of our own
                 if error is None:
@@ -80,7 +80,7 @@ class Written:
             write = following
 
 
-def _heard(future: asyncio.Future[None]) -> None:
+def _retrieve_error(future: asyncio.Future[None]) -> None:
     """Retrieve the error of a write that no code awaits, so that asyncio logs none; the flusher stops the run."""
     if not future.cancelled():
         future.exception()
@@ -97,12 +97,12 @@ class Run:
         "flusher",
         "follow_ups",
         "is_cut_off",
+        "is_settled",
         "job",
         "job_id",
         "outbound",
         "outcome",
         "sending",
-        "settled",
         "stop",
         "stopper",
         "task",
@@ -113,7 +113,7 @@ class Run:
         self,
         job: Job,
         definition: Definition | None,
-        flusher: Sends,
+        flusher: SettlementSink,
         expires_at: float,
         stopper: Callable[[Run], None] | None = None,
     ) -> None:
@@ -123,7 +123,7 @@ class Run:
         self.flusher = flusher
         self.expires_at = expires_at
         self.stop: Stop | None = None
-        self.settled = False
+        self.is_settled = False
         self.is_cut_off = False  # its lease ran out while the store was away: nobody has said that it is lost
         self.sending = False
         self.task: asyncio.Task[None] | None = None
@@ -131,40 +131,35 @@ class Run:
         self.stopper = stopper
         self.outcome: Settlement | None = None
         self.follow_ups: list[NewJob] | None = None
-        self.outbound: deque[tuple[Settlement, Written | None]] | None = None
+        self.outbound: deque[tuple[Settlement, PendingWrite | None]] | None = None
         self.children: set[int] | None = None
         self._lock: threading.Lock | None = None
-
-    @property
-    def stopped(self) -> bool:
-        """True after a request to stop the function."""
-        return self.stop is not None
 
     def stale(self) -> StaleClaim:
         """Return the error for a write whose claim is lost or whose attempt has ended."""
         return StaleClaim(f"claim {self.job.claim_version} of job {self.job_id} is not held any more; stop its work")
 
-    def report(self, command: Callable[[Job], Settlement]) -> Written:
+    def report(self, command: Callable[[Job], Settlement]) -> PendingWrite:
         """Write a settlement that does not end the attempt, from any thread; raises StaleClaim or `command`'s error."""
         if self._lock is None:
             self._lock = threading.Lock()
         with self._lock:
-            if self.stop is Stop.LOST or self.settled:
+            if self.stop is Stop.LOST or self.is_settled:
                 raise self.stale()
             settlement = command(self.job)
             self.job = after_settlement(self.job, settlement, self.job.event_ms)
-        written = Written(self.flusher.loop)
+        write = PendingWrite(self.flusher.loop)
         if _on(self.flusher.loop):
-            self.flusher.send(self, settlement, written)
+            self.flusher.send(self, settlement, write)
         else:
-            self.flusher.loop.call_soon_threadsafe(self.flusher.send, self, settlement, written)
-        return written
+            self.flusher.loop.call_soon_threadsafe(self.flusher.send, self, settlement, write)
+        return write
 
     def finish(self, settlement: Settlement) -> None:
         """Write the end of the attempt, once."""
-        if self.settled or (self.stop is Stop.LOST and not self.is_cut_off):
+        if self.is_settled or (self.stop is Stop.LOST and not self.is_cut_off):
             return
-        self.settled = True
+        self.is_settled = True
         self.outcome = settlement
         self.flusher.put(self, settlement, None)
 

@@ -1,4 +1,4 @@
-"""`Worker`: the public class that users start and stop. Its main loop is a `Shift`."""
+"""`Worker`: the public class that users start and stop. Its main loop is a `WorkerLoop`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from callsheet.kernel.durations import seconds
 from callsheet.kernel.errors import InvalidInput
 
 from .current import worker_here
-from .local import LocalShift
+from .local import LocalWorkerLoop
 from .options import Options, WorkerOptions
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from .definition import Definition
     from .run import Run
-    from .shift import Shift
+    from .shift import WorkerLoop
 
 READY_POLLS = 3
 MIN_POLL_S = 0.2
@@ -61,7 +61,7 @@ class Worker:
             raise InvalidInput("this app has no tasks; declare one with @app.task, or name the queues to serve")
         self.engine: Engine | None = None
         self._app = app
-        self._shift: Shift | None = None
+        self._shift: WorkerLoop | None = None
         self._stopping = False
 
     async def run(self, *, burst: bool = False) -> None:
@@ -72,7 +72,7 @@ class Worker:
                 await self._work(shift, burst=burst)
         self._shift = None
 
-    async def _work(self, shift: Shift, *, burst: bool) -> None:
+    async def _work(self, shift: WorkerLoop, *, burst: bool) -> None:
         self._shift = shift
         if self._stopping:
             shift.stop()
@@ -84,9 +84,9 @@ class Worker:
         finally:
             await shift.drain()
 
-    async def _begin(self) -> Shift:
+    async def _begin(self) -> WorkerLoop:
         self.engine = await self._app.engine()
-        return LocalShift(self.engine, self._app.definitions, self.queues, self.options, self._app.database_url)
+        return LocalWorkerLoop(self.engine, self._app.definitions, self.queues, self.options, self._app.database_url)
 
     def stop(self, *, hard: bool = False) -> None:
         """Finish running jobs and release jobs that have not begun; `hard` stops and releases running jobs too."""
@@ -102,8 +102,8 @@ class Worker:
             return False
         if shift.disk.is_full():
             return False
-        polled = now - shift.polled_at < READY_POLLS * max(MIN_POLL_S, shift.poll_s)
-        return polled and now - shift.heartbeat.last_beat < max(2.0, shift.lease_s)
+        has_polled = now - shift.polled_at < READY_POLLS * max(MIN_POLL_S, shift.poll_s)
+        return has_polled and now - shift.heartbeat.last_beat < max(2.0, shift.lease_s)
 
     @property
     def full_disk(self) -> Path | None:

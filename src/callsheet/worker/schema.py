@@ -30,7 +30,7 @@ class Schema:
         self._result_type = hints.get("return", Any)
         annotations = {parameter.name: self._annotation(parameter, hints) for parameter in parameters.values()}
         # True when strict types alone make sure that values come back from JSON as they were
-        self._closed = all(annotation in SCALARS for annotation in annotations.values())
+        self._is_closed = all(annotation in SCALARS for annotation in annotations.values())
         adapter = self._adapter(parameters, annotations)
         self._validate = adapter.validator.validate_python
         self._validate_json = adapter.validator.validate_json
@@ -41,12 +41,12 @@ class Schema:
         try:
             values = self._validate(arguments)
             text: bytes = self._serialize(values)
-            if not self._closed and self._validate_json(text) != values:
+            if not self._is_closed and self._validate_json(text) != values:
                 raise InvalidPayload(
                     f"{self._name}: an argument would change on its way through JSON; annotate its type"
                 )
         except pydantic.ValidationError as error:
-            raise InvalidPayload(_told(self._name, error)) from None
+            raise InvalidPayload(_describe(self._name, error)) from None
         except PydanticSerializationError as error:
             raise InvalidPayload(f"{self._name}: the arguments cannot be written as JSON ({error})") from None
         return text.decode()
@@ -56,7 +56,7 @@ class Schema:
         try:
             return self._validate_json(payload)  # type: ignore[no-any-return]
         except pydantic.ValidationError as error:
-            raise InvalidPayload(_told(self._name, error)) from None
+            raise InvalidPayload(_describe(self._name, error)) from None
 
     def write_result(self, value: Any) -> Json:
         """Return the function's result as JSON; raises NotJson or PayloadTooLarge."""
@@ -102,7 +102,7 @@ class Schema:
             return TypeAdapter(Any)
 
 
-def _told(name: str, error: pydantic.ValidationError) -> str:
+def _describe(name: str, error: pydantic.ValidationError) -> str:
     """Describe validation errors by parameter, without the values, which may be secrets."""
     faults = [f"{'.'.join(map(str, f['loc'])) or 'payload'}: {f['msg']}" for f in error.errors(include_url=False)]
     return f"{name}: {'; '.join(faults[:5])}"

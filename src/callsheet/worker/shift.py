@@ -1,8 +1,8 @@
 """The main loop of a worker: claims jobs for all free slots in one round trip, runs them, settles them in groups.
 
-A shift claims ahead only jobs that start within a moment, judged by how fast functions have been ending: long jobs are
-never hoarded. Its parts: `Slots` (running functions), `Flusher` (writes), `Heartbeat` (leases). `LocalShift` works on a
-store, `RemoteShift` on a server's HTTP interface.
+A loop claims ahead only jobs that start within a moment, judged by how fast functions have been ending: long jobs are
+never hoarded. Its parts: `Slots` (running functions), `Flusher` (writes), `Heartbeat` (leases). `LocalWorkerLoop` works
+on a store, `RemoteWorkerLoop` on a server's HTTP interface.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from callsheet.net.backoff import pause_after
 from callsheet.store.protocol import ClaimRequest
 from callsheet.store.tasks import end, wait
 
+from .current import extra
 from .disk import DiskRoom
 from .flush import Flusher
 from .run import Run, Stop
 from .slots import Slots
-from .telling import extra
 from .workspace import default_root
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from .definition import Definition
     from .heartbeat import Heartbeat
     from .options import Options
-    from .plane import Plane
+    from .plane import JobSource
 
 log = logging.getLogger("callsheet.worker")
 AHEAD_S = 0.15  # what would wait longer than this for a slot is left to other workers
@@ -54,12 +54,12 @@ BACKLOG = 3_000
 BURST_POLL_S = 0.02
 
 
-class Shift:
+class WorkerLoop:
     """The main loop of one worker: enter `async with shift`, call `claim_until_stopped`, then `drain`."""
 
     def __init__(
         self,
-        engine: Plane,
+        engine: JobSource,
         definitions: Mapping[str, Definition],
         queues: tuple[str, ...],
         options: Options,
@@ -74,11 +74,11 @@ class Shift:
         self.heartbeat = self._make_heartbeat()
         self.disk = DiskRoom(options.workspaces or default_root())
         self.claims_ahead: Ahead | None = None  # None: jobs claimed ahead count as begun
-        self._ahead = self._done = 0
-        self._dry = False  # the last claim found nothing
+        self._ahead = self._done_before = 0
+        self._last_claim_empty = False  # the last claim found nothing
         self._may_tell = any(definition.contract in WITH_CALLBACKS for definition in definitions.values())
         self._tells = False  # the last claimed jobs have callbacks: their requesters get an event of each claim
-        self._most = engine.store.batch
+        self._batch_size = engine.store.batch
         self._stopping = asyncio.Event()
         self._hard = asyncio.Event()
         self._drain_until: float | None = None  # None until `stop` is called
@@ -89,7 +89,7 @@ class Shift:
 
     async def __aenter__(self) -> Self:
         await self._stack.enter_async_context(self.heartbeat)
-        beside = [self._tick(), *self._beside()]
+        beside = [self._tick(), *self._background_tasks()]
         self._stack.push_async_callback(end, *map(asyncio.create_task, beside))
         log.info("worker %s serves %s", self._options.worker_id, ", ".join(self._queues))
         return self
@@ -106,11 +106,11 @@ class Shift:
         """Make the heartbeat that extends the leases of `runs`."""
         raise NotImplementedError
 
-    async def _asked_for(self) -> tuple[str, ...]:
+    async def _queues_to_claim(self) -> tuple[str, ...]:
         """Return the queues for the next claim, in order of preference."""
         return self._queues
 
-    def _beside(self) -> Sequence[Coroutine[None, None, None]]:
+    def _background_tasks(self) -> Sequence[Coroutine[None, None, None]]:
         """Return coroutines to run as background tasks until the shift ends."""
         return ()
 
@@ -160,7 +160,7 @@ class Shift:
             room = await self._room_or_handed()
             idle = not self.runs and not self.flusher.unsettled  # before the claim: a job's end may release others
             try:
-                claimed = await self._claim(room, thorough=burst and idle) if room else 0
+                count = await self._claim(room, thorough=burst and idle) if room else 0
             except Exception as error:  # a worker that ends would take its running jobs with it
                 trouble += 1
                 is_known = isinstance(error, CallsheetError)
@@ -168,8 +168,8 @@ class Shift:
                 await wait(self._stopping, self._pause_s(trouble, error))
                 continue
             trouble, self.polled_at = 0, time.monotonic()
-            self._dry = bool(room) and not claimed
-            if claimed:
+            self._last_claim_empty = bool(room) and not count
+            if count:
                 if idle:
                     await asyncio.sleep(0)  # these jobs begin before the next claim: a tenth of their wait
                 continue
@@ -195,7 +195,7 @@ class Shift:
 
     async def _claim(self, limit: int, *, thorough: bool) -> int:
         """Claim jobs and return their number; a burst may end after a `thorough` claim without jobs."""
-        asked_at, queues = time.monotonic(), await self._asked_for()
+        asked_at, queues = time.monotonic(), await self._queues_to_claim()
         owner = self._options.worker_id
         if self.claims_ahead is not None and limit > self._free():  # otherwise every claimed job begins at once
             owner = self.claims_ahead.owner
@@ -244,22 +244,22 @@ class Shift:
             return 0
         waiting = sum(map(len, self._lines()))
         free = self._options.concurrency - self.slots.running
-        room = min(self._most, free + self._ahead - waiting)
-        enough = 1 if free > waiting else min(self._ahead, self._most) // 2
+        room = min(self._batch_size, free + self._ahead - waiting)
+        enough = 1 if free > waiting else min(self._ahead, self._batch_size) // 2
         return room if room >= max(1, enough) and self.flusher.unsettled < BACKLOG else 0
 
     def _look_ahead(self, now: float) -> None:
         """Set the number of jobs to claim ahead from the recent rate of finished functions."""
         passed_s = now - self._learned_at
         if passed_s >= LEARN_S:
-            rate = (self.slots.done - self._done) / passed_s
-            self._learned_at, self._done = now, self.slots.done
+            rate = (self.slots.done - self._done_before) / passed_s
+            self._learned_at, self._done_before = now, self.slots.done
             may = rate * SHORT_S >= 1 and not self._tells
             self._ahead = min(self._options.prefetch, int(rate * AHEAD_S)) if may else 0
 
     def _slot_freed(self) -> None:
         """Wake the claim loop, unless the last claim found no jobs: another free slot does not change that."""
-        if not self._dry:
+        if not self._last_claim_empty:
             self._make_room()
 
     def _make_room(self) -> None:
@@ -272,19 +272,19 @@ class Shift:
             del self.runs[run.job_id]
 
     def _claim_lost(self, run: Run) -> None:
-        if not run.settled:
+        if not run.is_settled:
             run.request_stop(Stop.LOST)
         self._claim_ended(run)
 
     async def _tick(self) -> None:
         """Release queued jobs behind slow functions, list claims ahead as begun, and warn of a blocked event loop."""
         while True:
-            asked, lined_up = time.monotonic(), any(self._lines())
+            begun_at, lined_up = time.monotonic(), any(self._lines())
             soon = lined_up or (self.claims_ahead is not None and self.claims_ahead.has_news)
             patience_s = SHORT_S if soon else TICK_S
             self._lined_up.clear()
             await (asyncio.sleep(patience_s) if soon else wait(self._lined_up, patience_s))
-            late_s = time.monotonic() - asked - patience_s
+            late_s = time.monotonic() - begun_at - patience_s
             if late_s > STALE_AFTER_S:
                 advice = "declare blocking tasks as plain functions, they get threads"
                 log.warning("the event loop was blocked for %.1f s; %s", late_s, advice)
@@ -317,7 +317,7 @@ class Shift:
                 except CallsheetError as error:
                     what = "job %s cannot be handed back, its lease will run out: %s"
                     log.warning(what, run.job_id, error, extra=extra(run.job))
-                if not run.settled:
+                if not run.is_settled:
                     self._claim_ended(run)
 
     async def drain(self) -> None:

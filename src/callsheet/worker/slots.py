@@ -19,11 +19,10 @@ from callsheet.kernel.job import Status
 
 from .children import kill_groups
 from .context import Context
-from .current import RUN
+from .current import RUN, extra
 from .execute import after_exception, after_return, after_stop, attempt
 from .processes import Processes
 from .run import Run, Stop
-from .telling import extra
 from .threads import Threads
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
 
     from .definition import Definition
     from .options import Options
-    from .plane import Plane
+    from .plane import JobSource
 
 log = logging.getLogger("callsheet.job")
 SLICE_S = 0.002
@@ -48,7 +47,7 @@ class Slots:
 
     def __init__(
         self,
-        engine: Plane,
+        engine: JobSource,
         options: Options,
         line: deque[tuple[float, Run]],
         freed: Callable[[], None],
@@ -76,13 +75,13 @@ class Slots:
             self.idle.clear()
             task = self._loop.create_task(self._serve())
             self._tasks.add(task)
-            task.add_done_callback(self._closed)
+            task.add_done_callback(self._end_slot)
 
     def current(self) -> list[Run]:
         """The runs whose functions have begun and not ended."""
         return [run for run in self._current.values() if run.task is not None]
 
-    def _closed(self, task: asyncio.Task[None]) -> None:
+    def _end_slot(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         self._current.pop(task, None)
         self.running -= 1
@@ -98,15 +97,15 @@ class Slots:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101 - we are in one
         yielded_at = time.monotonic()
-        told, traced = log.isEnabledFor(logging.INFO) or measuring(), tracing()
-        line, plain = self._line, not (told or traced)
+        is_logged, is_traced = log.isEnabledFor(logging.INFO) or measuring(), tracing()
+        line, plain = self._line, not (is_logged or is_traced)
         if len(line) > 1:
             self.fill()
         while line:
             run = self._current[task] = line.popleft()[1]
             run.task = task
             RUN.set(run)  # and never reset: the slot's context is its own, and the next job sets its run there
-            begun = copy_context()
+            context = copy_context()
             try:
                 if plain and run.stop is None and (definition := run.definition) is not None and definition.simple:
                     try:  # as `attempt` does, without a coroutine of its own
@@ -119,12 +118,12 @@ class Slots:
                             run.finish(settlement)
                         else:
                             await self._finish(run, settlement)
-                elif traced:
+                elif is_traced:
                     with attempt_span(run.job) as span:
-                        await self._attempt(run, told=told)
+                        await self._attempt(run, is_logged=is_logged)
                         span.set_outcome(run.outcome)
                 else:
-                    await self._attempt(run, told=told)
+                    await self._attempt(run, is_logged=is_logged)
             except (Exception, asyncio.CancelledError):
                 log.exception(UNWRITTEN, run.job_id, extra=extra(run.job))
             finally:
@@ -132,11 +131,11 @@ class Slots:
                 self.done += 1
                 if run.timer is not None:
                     run.timer.cancel()
-                if not run.settled:
+                if not run.is_settled:
                     self._given_up(run)
             if task.cancelling():
                 await _forget_cancellation(task)
-            if copy_context() != begun:
+            if copy_context() != context:
                 return
             if (now := time.monotonic()) - yielded_at > SLICE_S:
                 self._freed()
@@ -148,15 +147,15 @@ class Slots:
         self._threads.close()
         self._processes.close()
 
-    async def _attempt(self, run: Run, *, told: bool) -> None:
+    async def _attempt(self, run: Run, *, is_logged: bool) -> None:
         definition = run.definition
         context = None
         if definition is not None and (definition.takes_context or definition.executor != "async"):
             context = Context(run, self._engine, self._options)
         if definition is not None and definition.timeout_s is not None:
             run.timer = self._loop.call_later(definition.timeout_s, run.request_stop, Stop.TIMEOUT)
-        begun = time.monotonic()
-        if told:
+        begun_at = time.monotonic()
+        if is_logged:
             _tell_begin(run)
         try:
             if run.stop is None:
@@ -168,8 +167,8 @@ class Slots:
         finally:
             if context is not None:
                 context.close()
-            if told:
-                _tell_end(run, time.monotonic() - begun)
+            if is_logged:
+                _tell_end(run, time.monotonic() - begun_at)
 
     async def _elsewhere(self, definition: Definition, context: Context | None, arguments: dict[str, Any]) -> Any:
         assert context is not None  # noqa: S101 - made for every function that leaves the loop
@@ -193,7 +192,7 @@ class Slots:
 
     def _give_up(self, run: Run) -> None:
         """Write the outcome of a hanging function, which keeps its slot until its real end."""
-        if run.settled:
+        if run.is_settled:
             return
         what = "job %s: %s does not stop; its outcome is written without it"
         log.error(what, run.job_id, run.job.kind, extra=extra(run.job))

@@ -24,7 +24,7 @@ from callsheet.kernel.wire import decode, encode
 if TYPE_CHECKING:
     from callsheet.engine.resuming import Steps
 
-    from .plane import Plane
+    from .plane import JobSource
     from .run import Run
 
 STEP_LIMIT_BYTES = 1024 * 1024
@@ -41,7 +41,7 @@ def checked_name(name: str) -> str:
 class Step:
     """One step. `done` is True if an earlier attempt completed the step; then `result` holds its stored result."""
 
-    def __init__(self, name: str, run: Run, engine: Plane) -> None:
+    def __init__(self, name: str, run: Run, engine: JobSource) -> None:
         self.name = checked_name(name)
         self.done = False
         self.result: Any = None
@@ -89,9 +89,9 @@ class Step:
     async def _steps(self) -> Steps:
         return await self._engine.steps(self._run.job)
 
-    def _recall(self, kept: dict[str, str]) -> None:
-        if self.name in kept:
-            self.done, self.result = True, decode(kept[self.name])
+    def _recall(self, results: dict[str, str]) -> None:
+        if self.name in results:
+            self.done, self.result = True, decode(results[self.name])
 
     def _keep(self) -> Callable[[Any], Any]:
         data = encode(self.result, limit_bytes=STEP_LIMIT_BYTES)

@@ -5,26 +5,33 @@ the lock when that process exits or is killed: whoever gets the lock knows that 
 
 Removal uses `shutil.rmtree` by file descriptors, so that a link swapped in meanwhile is never followed; on systems
 without that support `create` raises StoreError.
+
+The sweep removes workspaces left by killed workers. The owner decides: a folder that a living process holds is left
+alone, whatever a store says of the job. A folder of a dead process is removed as soon as the store no longer holds its
+claim. Folders without a lock file come from older versions, and are removed after their claim ends in the store, or
+after a day without changes.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import fcntl
 import logging
 import os
+import random
 import re
 import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from enum import Enum
 from pathlib import Path
 from typing import Self
 
 from callsheet.kernel.errors import StoreError
-from callsheet.kernel.job import Claim
+from callsheet.kernel.job import Claim, Job, Status
 from callsheet.kernel.new_jobs import IS_UUID
 
 log = logging.getLogger("callsheet.worker")
@@ -97,7 +104,7 @@ class Workspace:
     def owner(self) -> Owner:
         """Try the folder's lock and return the state of its owner process."""
         try:
-            with _opened(self.root, self.name + LOCK, os.O_RDWR) as lock:
+            with _open(self.root, self.name + LOCK, os.O_RDWR) as lock:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except FileNotFoundError:
             return Owner.UNKNOWN
@@ -124,7 +131,7 @@ class Workspace:
     def remove(self) -> None:
         """Delete the folder and its lock file, and free the lock; an error is logged, and the remaining files stay."""
         try:
-            with _opened(self.root, ".", os.O_RDONLY | os.O_DIRECTORY) as root:
+            with _open(self.root, ".", os.O_RDONLY | os.O_DIRECTORY) as root:
                 with contextlib.suppress(FileNotFoundError):
                     shutil.rmtree(self.name, dir_fd=root)
                 with contextlib.suppress(FileNotFoundError):
@@ -170,7 +177,7 @@ class Workspace:
 
 
 @contextlib.contextmanager
-def _opened(root: Path, name: str, flags: int) -> Iterator[int]:
+def _open(root: Path, name: str, flags: int) -> Iterator[int]:
     """Yield a file descriptor of a name in the root, without following links."""
     around = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
@@ -194,3 +201,47 @@ def _is_file(descriptor: int, path: Path) -> bool:
 def default_root() -> Path:
     """Return the folder for workspaces if the worker's options name none."""
     return Path(tempfile.gettempdir(), f"callsheet-{os.getuid()}")
+
+
+log = logging.getLogger("callsheet.worker")
+SWEEP_S = 2.0
+ORPHAN_S = 24 * 3600.0
+ReadsJobs = Callable[[Sequence[str]], Awaitable[Sequence[Job | None]]]
+
+
+async def sweep_until_ended(root: Path | None, jobs: ReadsJobs | None) -> None:
+    """Sweep repeatedly, at jittered intervals. `jobs` reads jobs by id; None if the worker has no store."""
+    while True:
+        try:
+            await sweep(root, jobs)
+        except (StoreError, OSError) as error:
+            log.debug("the workspaces are swept later: %s", error)
+        await asyncio.sleep(SWEEP_S * random.uniform(0.75, 1.25))  # noqa: S311 - jitter
+
+
+async def sweep(root: Path | None, jobs: ReadsJobs | None, *, now_s: float | None = None) -> int:
+    """Remove the folders of finished attempts and return their number. Raises StoreError."""
+    owned_folders = await asyncio.to_thread(_free_folders, root)
+    ids = [folder.claim.job_id for folder, _ in owned_folders]
+    known_jobs = await jobs(ids) if ids and jobs is not None else [None] * len(ids)
+    at = time.time() if now_s is None else now_s
+    over = [
+        folder
+        for (folder, owner), job in zip(owned_folders, known_jobs, strict=True)
+        if _is_over(folder, owner, job, at)
+    ]
+    has_removed = [await asyncio.to_thread(folder.take) for folder in over]
+    return sum(has_removed)
+
+
+def _free_folders(root: Path | None) -> list[tuple[Workspace, Owner]]:
+    """Return the folders without a living owner process."""
+    folders = [(folder, folder.owner()) for folder in Workspace.all_in(root)]
+    return [(folder, owner) for folder, owner in folders if owner is not Owner.ALIVE]
+
+
+def _is_over(folder: Workspace, owner: Owner, job: Job | None, now_s: float) -> bool:
+    """Return whether a folder without a living owner belongs to a finished attempt."""
+    if job is not None:
+        return job.status is not Status.RUNNING or job.claim != folder.claim
+    return owner is Owner.GONE or now_s - folder.changed_at() >= ORPHAN_S

@@ -31,8 +31,8 @@ from callsheet.objects import InvalidKey, ObjectNotFound, ObjectNotOwned, Object
 from callsheet.objects.folders import REFERENCE, key_of, steps_of
 from callsheet.objects.owned import with_folders
 from callsheet.worker.context import Context
+from callsheet.worker.outages import words_of
 from callsheet.worker.signals import Fatal, Retry
-from callsheet.worker.words import words_of
 
 from ..attempts import llm_errors_as_outcomes  # noqa: TID252 - what contracts share
 from .cleanup import SWEEP_S, log

@@ -8,9 +8,8 @@ import re
 from callsheet.kernel.errors import CallsheetError, InvalidInput, Outage, StoreError
 from callsheet.media.errors import FfmpegMissing, MediaError
 from callsheet.objects import ObjectNotFound, ObjectsError, ObjectTooLarge, UnknownObjects
-from callsheet.worker.outages import outage_of
+from callsheet.worker.outages import outage_of, words_of
 from callsheet.worker.signals import Fatal, Retry
-from callsheet.worker.words import words_of
 
 log = logging.getLogger("callsheet.video")
 NOT_FOUND = "s3_object_not_found"

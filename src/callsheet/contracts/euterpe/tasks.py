@@ -24,9 +24,8 @@ from callsheet.objects.errors import (
 )
 from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek
 from callsheet.worker.context import Context
-from callsheet.worker.outages import outage_of
+from callsheet.worker.outages import outage_of, words_of
 from callsheet.worker.signals import Fatal, Retry
-from callsheet.worker.words import words_of
 
 from ..attempts import errors_as_outcomes, progress_within  # noqa: TID252 - what contracts share
 from .access import Access

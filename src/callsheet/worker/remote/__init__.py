@@ -1,6 +1,6 @@
 """Remote workers: run the same tasks with jobs from a server, over outbound HTTP alone."""
 
-from .answers import ServerAway, ServerRefused, WorkerRefused
+from .caller import ServerAway, ServerRefused, WorkerRefused
 from .options import ENROLMENT, RemoteOptions
 from .worker import RemoteWorker
 

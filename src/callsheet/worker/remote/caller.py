@@ -8,17 +8,109 @@ import json
 import socket
 import time
 import urllib.request
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import httpx2
 
+from callsheet.kernel.errors import CallsheetError, InvalidInput, StoreUnavailable
 from callsheet.net.backoff import pause_after
 from callsheet.net.driver_errors import http_errors_as, reason_of
+from callsheet.net.retry_after import retry_after_s
 
-from .answers import UNAUTHORIZED, ServerAway, ServerRefused, read
-from .credentials import Credentials
 from .options import VERSION
+
+if TYPE_CHECKING:
+    from .credentials import Credentials
+
+OK, REDIRECT, CLIENT_ERROR, SERVER_ERROR = 200, 300, 400, 500
+AGAIN = frozenset({408, 425, 429})
+REDIRECTS = frozenset({301, 308})
+UNAUTHORIZED, FORBIDDEN, UPGRADE_REQUIRED = 401, 403, 426
+ABOUT_THE_WORKER = frozenset({UNAUTHORIZED, FORBIDDEN, UPGRADE_REQUIRED}) | REDIRECTS
+LONGEST_RETRY_AFTER_S = 60.0
+EXCERPT_LENGTH = 120
+
+
+class ServerAway(StoreUnavailable):
+    """The server gave no usable answer; retry, after `retry_after_s` seconds if given."""
+
+    code = "server_away"
+    waits_for = "the server"
+
+    def __init__(self, message: str, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ServerRefused(CallsheetError):
+    """The server refused a request for good. `code` comes from the response body, else from the status.
+
+    `may_enrol`: the worker's token became invalid without a deliberate revocation, so the worker may enrol again.
+    """
+
+    def __init__(self, status: int, code: str, detail: str, *, may_enrol: bool = False) -> None:
+        super().__init__(f"the server answered {status} ({code}): {detail}")
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.may_enrol = may_enrol
+
+    @property
+    def ends_worker(self) -> bool:
+        """True if the server would refuse every request of this worker, False if it refused only this request."""
+        return self.status in ABOUT_THE_WORKER
+
+
+class WorkerRefused(InvalidInput):
+    """The server refuses this worker; a restart would not help."""
+
+    code = "worker_refused"
+
+
+class MoveRefused(CallsheetError):
+    """The server refused one settlement for its content, not for a lost claim."""
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(detail)
+        self.code = code
+
+
+def read(status: int, headers: Mapping[str, str], body: bytes) -> dict[str, Any]:
+    """Return the JSON object of a response; raises ServerAway or ServerRefused."""
+    if OK <= status < REDIRECT:
+        return _object(body)
+    if status in AGAIN or status >= SERVER_ERROR or (REDIRECT <= status < CLIENT_ERROR and status not in REDIRECTS):
+        raise ServerAway(f"the server answered {status}", _retry_after_s(headers.get("retry-after", "")))
+    if status in REDIRECTS:
+        raise ServerRefused(
+            status, "moved", f"it has moved to {headers.get('location', 'nowhere')[:EXCERPT_LENGTH]}; use that URL"
+        )
+    try:
+        problem = json.loads(body)
+    except (ValueError, RecursionError):
+        problem = None
+    fields = problem if isinstance(problem, dict) else {}
+    code = str(fields.get("code") or f"http_{status}")
+    may_enrol = code == "unauthorized" or fields.get("may_enrol") is True
+    raise ServerRefused(status, code, str(fields.get("detail") or "no reason given"), may_enrol=may_enrol)
+
+
+def _object(body: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        excerpt = " ".join(body[:EXCERPT_LENGTH].decode("utf-8", "replace").split())
+        raise ServerAway(f"the server answered with {excerpt!r}, which is no JSON object; is a proxy in between?")
+    return value
+
+
+def _retry_after_s(text: str) -> float:
+    """Return the seconds of a Retry-After header, 60 at most; 0 for a date, which needs this machine's clock."""
+    return min(LONGEST_RETRY_AFTER_S, retry_after_s(text) or 0.0)
+
 
 PROTOCOL = 2
 CONNECT_S = 5.0
@@ -75,13 +167,13 @@ class Caller:
 
     async def patiently(self, verb: str, body: dict[str, Any], *, for_s: float) -> dict[str, Any]:
         """Call a verb, and retry with full jitter while the server is away; raises ServerAway after `for_s` seconds."""
-        until, tried = time.monotonic() + for_s, 0
+        until, failures = time.monotonic() + for_s, 0
         while True:
             try:
                 return await self.call(verb, body)
             except ServerAway as away:
-                pause_s = pause(tried, away)
-                tried += 1
+                pause_s = pause(failures, away)
+                failures += 1
                 if time.monotonic() + pause_s > until:
                     raise
                 await asyncio.sleep(pause_s)
@@ -100,9 +192,9 @@ class Caller:
         return read(answer.status_code, answer.headers, answer.content)
 
 
-def pause(tried: int, away: ServerAway) -> float:
+def pause(failures: int, away: ServerAway) -> float:
     """Return the seconds before the next try: the server's Retry-After, plus a random time below a doubling limit."""
-    return away.retry_after_s + pause_after(tried, FIRST_PAUSE_S, LONGEST_PAUSE_S, jitter=1)
+    return away.retry_after_s + pause_after(failures, FIRST_PAUSE_S, LONGEST_PAUSE_S, jitter=1)
 
 
 def proxy_of(url: str) -> str | None:

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.kernel.errors import InvalidInput
 
-from .answers import ServerAway, ServerRefused, WorkerRefused
+from .caller import ServerAway, ServerRefused, WorkerRefused
 from .options import ENROLMENT, VERSION
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ UNSURE = re.compile(r"[^A-Za-z0-9._-]+")
 NAME_LENGTH = 80
 
 
-class Known(NamedTuple):
+class StoredToken(NamedTuple):
     """The content of a token file. The id is empty if a person wrote the token into the file."""
 
     token: str
@@ -60,20 +60,20 @@ class Credentials:
         self._enrolment = options.token if options.token.startswith(ENROLMENT) else ""
         self._given_up = ""  # the token that was not taken any more, and is still in the file
         self._given_up_at: float | None = None
-        known = self._first()
-        self.token = known.token
-        if known.worker_id:
-            self.worker_id = known.worker_id
-        self.introduced = False
+        first_token = self._first()
+        self.token = first_token.token
+        if first_token.worker_id:
+            self.worker_id = first_token.worker_id
+        self.is_introduced = False
         self._rotate_after_s: float | None = None
 
     def __repr__(self) -> str:
         return f"Credentials({self.worker_id})"
 
-    def _first(self) -> Known:
+    def _first(self) -> StoredToken:
         """Return the initial token, from the file or from the options. Raises InvalidInput for an unreadable file."""
         if self._file is None or (self._enrolment and not self._file.exists()):
-            return Known(self._options.token)
+            return StoredToken(self._options.token)
         return _read(self._file)
 
     async def begin(self, caller: Caller) -> None:
@@ -84,22 +84,22 @@ class Credentials:
                 await self._rotate_or_give_up(caller)
             if self.token.startswith(ENROLMENT):
                 await self._enrol(caller)
-        self.introduced = True
+        self.is_introduced = True
 
     @property
     def is_enrolled(self) -> bool:
         """True for a worker token, False for an enrolment token or an API key."""
         return self.token.startswith(WORKER)
 
-    def give_up(self, refused: ServerRefused) -> bool:
+    def give_up(self, refusal: ServerRefused) -> bool:
         """Replace a refused worker token by the enrolment token, for `begin` to enrol again; return whether allowed."""
         now = time.monotonic()
         too_soon = self._given_up_at is not None and now - self._given_up_at < ENROL_EACH_S
-        if not (self._enrolment and refused.may_enrol and self.token.startswith(WORKER)) or too_soon:
+        if not (self._enrolment and refusal.may_enrol and self.token.startswith(WORKER)) or too_soon:
             return False
-        log.warning("%s; this worker enrols again", refused)
+        log.warning("%s; this worker enrols again", refusal)
         self._given_up, self.token, self._given_up_at = self.token, self._enrolment, now
-        self.introduced, self._rotate_after_s = False, None
+        self.is_introduced, self._rotate_after_s = False, None
         return True
 
     async def keep_fresh(self, caller: Caller) -> None:
@@ -165,18 +165,20 @@ class Credentials:
             await caller.call("heartbeats", {"leases": []})
         except ServerRefused as refused:
             if refused.ends_worker:
-                told = f"the server does not want this worker: {refused.detail} ({refused.code})"
-                raise WorkerRefused(told) from refused
+                message = f"the server does not want this worker: {refused.detail} ({refused.code})"
+                raise WorkerRefused(message) from refused
 
     def _take(self, answer: dict[str, Any]) -> None:
         """Store a new token, in the file before its first use: the previous token becomes invalid on that use."""
         try:
-            known = Known(str(answer["worker_token"]), str(answer["worker_id"]), float(answer["rotate_after_seconds"]))
+            new_token = StoredToken(
+                str(answer["worker_token"]), str(answer["worker_id"]), float(answer["rotate_after_seconds"])
+            )
         except (KeyError, TypeError, ValueError):
             raise ServerAway("the server's answer holds no token") from None
         if self._file is not None:
-            _write(self._file, known)
-        self.token, self.worker_id, self._rotate_after_s = known
+            _write(self._file, new_token)
+        self.token, self.worker_id, self._rotate_after_s = new_token
 
     def _look(self) -> bool:
         """Read the token file and adopt a new token; return whether the token changed."""
@@ -184,13 +186,13 @@ class Credentials:
             return False
         self._looked_at = _changed_at(self._file)
         try:
-            known = _read(self._file)
+            stored_token = _read(self._file)
         except InvalidInput:
             return False  # it is just being replaced, or was removed: what we have is good
-        if known.token in (self.token, self._given_up):
+        if stored_token.token in (self.token, self._given_up):
             return False
-        self.token, self.worker_id = known.token, known.worker_id or self.worker_id
-        self._rotate_after_s = known.rotate_after_s or self._rotate_after_s
+        self.token, self.worker_id = stored_token.token, stored_token.worker_id or self.worker_id
+        self._rotate_after_s = stored_token.rotate_after_s or self._rotate_after_s
         return True
 
     @contextlib.asynccontextmanager
@@ -202,15 +204,15 @@ class Credentials:
         try:
             lock = self._file.with_name(f"{self._file.name}.lock").open("w")
         except OSError as error:
-            told = f"no file can be made beside {self._file}: {os.strerror(error.errno or 0)}"
-            raise InvalidInput(f"{told}; the worker keeps its new token there") from None
+            message = f"no file can be made beside {self._file}: {os.strerror(error.errno or 0)}"
+            raise InvalidInput(f"{message}; the worker keeps its new token there") from None
         with lock:
-            while not _locked(lock.fileno()):  # noqa: ASYNC110 - another process holds it
+            while not _try_lock(lock.fileno()):  # noqa: ASYNC110 - another process holds it
                 await asyncio.sleep(LOCK_S)
             yield
 
 
-def _locked(descriptor: int) -> bool:
+def _try_lock(descriptor: int) -> bool:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -226,7 +228,7 @@ def _changed_at(path: Path) -> int:
         return 0
 
 
-def _read(path: Path) -> Known:
+def _read(path: Path) -> StoredToken:
     """Parse a token file; raises InvalidInput."""
     try:
         text = path.read_text("utf-8").strip()
@@ -234,18 +236,18 @@ def _read(path: Path) -> Known:
         raise InvalidInput(f"the token file {path} cannot be read: {os.strerror(error.errno or 0)}") from None
     if text.startswith("{"):
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            found = json.loads(text)
-            return Known(str(found["token"]), str(found["worker_id"]), float(found["rotate_after_s"]))
+            fields = json.loads(text)
+            return StoredToken(str(fields["token"]), str(fields["worker_id"]), float(fields["rotate_after_s"]))
         text = ""
     if not text or not (text.isascii() and text.isprintable()) or " " in text:
         raise InvalidInput(f"the token file {path} holds no token; write the token into it, and nothing else")
-    return Known(text)
+    return StoredToken(text)
 
 
-def _write(path: Path, known: Known) -> None:
+def _write(path: Path, stored_token: StoredToken) -> None:
     """Write the token file atomically, readable by this user only."""
     with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as new:
-        json.dump(known._asdict(), new)
+        json.dump(stored_token._asdict(), new)
         new.flush()
         os.fsync(new.fileno())
     Path(new.name).replace(path)

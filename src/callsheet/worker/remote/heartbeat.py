@@ -18,14 +18,13 @@ from callsheet.store.tasks import end
 from callsheet.worker.heartbeat import Heartbeat
 from callsheet.worker.run import Run
 
-from .answers import ServerAway, ServerRefused
-from .caller import Caller
+from .caller import Caller, ServerAway, ServerRefused
 
 if TYPE_CHECKING:
     from callsheet.kernel.job import Claim
     from callsheet.worker.plane import Beats
 
-    from .jobs import Lease
+    from .wire import Lease
 
 log = logging.getLogger("callsheet.worker")
 LOOK_S = 0.25
@@ -38,10 +37,12 @@ MOST_LEASES = 500
 class RemoteBeats:
     """Connections for heartbeats. `refused` is called with a response that ends this worker."""
 
-    def __init__(self, caller: Caller, leases: Mapping[Claim, Lease], refused: Callable[[ServerRefused], None]) -> None:
+    def __init__(
+        self, caller: Caller, leases: Mapping[Claim, Lease], on_refusal: Callable[[ServerRefused], None]
+    ) -> None:
         self._caller = caller
         self._leases = leases
-        self._refused = refused
+        self._on_refusal = on_refusal
 
     async def open(self) -> object:
         """Do nothing: the HTTP client connects on the first request."""
@@ -58,7 +59,7 @@ class RemoteBeats:
     async def beat(self, claims: Sequence[Claim], wait_s: float = 0.0) -> list[HeartbeatResult]:
         """Extend leases; with `wait_s` the server answers on the first news of a job, or after that time."""
         held = {claim: lease for claim in claims if (lease := self._leases.get(claim)) is not None}
-        found: dict[Claim, HeartbeatResult] = {}
+        results: dict[Claim, HeartbeatResult] = {}
         for begin in range(0, len(held), MOST_LEASES):
             part = dict(list(held.items())[begin : begin + MOST_LEASES])
             proofs = [{"job_id": lease.job_id, "lease_token": lease.lease_token} for lease in part.values()]
@@ -67,10 +68,10 @@ class RemoteBeats:
                 answer = await self._caller.call("heartbeats", body, wait_s=wait_s)
             except ServerRefused as refused:
                 if refused.ends_worker:
-                    self._refused(refused)
+                    self._on_refusal(refused)
                 raise ServerAway(f"heartbeats are refused: {refused}") from refused
-            found |= dict(zip(part, _beats(answer, len(part)), strict=True))
-        return [found.get(claim, HeartbeatResult(False)) for claim in claims]
+            results |= dict(zip(part, _beats(answer, len(part)), strict=True))
+        return [results.get(claim, HeartbeatResult(False)) for claim in claims]
 
 
 class RemoteHeartbeat(Heartbeat):
@@ -82,8 +83,8 @@ class RemoteHeartbeat(Heartbeat):
         super().__init__("", None, runs, lease_s)
         self.beating = False
         self._connect = connect
-        self._watched: set[Run] = set()
-        self._begun: dict[Run, float] = {}
+        self._watched_runs: set[Run] = set()
+        self._first_seen_at: dict[Run, float] = {}
 
     def _connection(self) -> Beats:
         return self._connect()
@@ -98,7 +99,7 @@ class RemoteHeartbeat(Heartbeat):
         finally:
             await end(look)
             await end(*watches)
-            self._watched.clear()
+            self._watched_runs.clear()
             self.beating = False
 
     async def _watch_for_ever(self, store: RemoteBeats, watches: set[asyncio.Task[None]]) -> None:
@@ -106,12 +107,12 @@ class RemoteHeartbeat(Heartbeat):
         while True:
             await asyncio.sleep(LOOK_S)
             now = time.monotonic()
-            runs = [run for run in list(self._runs.values()) if run.stop is None and not run.settled]
-            self._begun = {run: self._begun.get(run, now) for run in runs}
-            ready = [run for run in runs if run not in self._watched and now - self._begun[run] >= LOOK_S]
+            runs = [run for run in list(self._runs.values()) if run.stop is None and not run.is_settled]
+            self._first_seen_at = {run: self._first_seen_at.get(run, now) for run in runs}
+            ready = [run for run in runs if run not in self._watched_runs and now - self._first_seen_at[run] >= LOOK_S]
             if ready and len(watches) < MOST_WATCHES:
-                age_s = min(now - self._begun[run] for run in ready)
-                self._watched.update(ready)
+                age_s = min(now - self._first_seen_at[run] for run in ready)
+                self._watched_runs.update(ready)
                 watch = asyncio.create_task(self._watch(store, ready, min(LONGEST_WATCH_S, FIRST_WATCH_S + 2 * age_s)))
                 watches.add(watch)
                 watch.add_done_callback(watches.discard)
@@ -124,18 +125,18 @@ class RemoteHeartbeat(Heartbeat):
             for run, beat in zip(runs, await store.beat([run.job.claim for run in runs], wait_s), strict=True):
                 if not beat.held or beat.cancel_requested:
                     news = True
-                    self._heard(run, beat, asked_at)
+                    self._take_result(run, beat, asked_at)
             if not news and time.monotonic() - asked_at < wait_s / 2:
                 await asyncio.sleep(REST_S)
         except StoreError as error:
             log.debug("a watch over %d jobs was broken off: %s", len(runs), error)
             await asyncio.sleep(REST_S)
         finally:
-            self._watched.difference_update(runs)
+            self._watched_runs.difference_update(runs)
 
 
 def _beats(answer: dict[str, Any], count: int) -> list[HeartbeatResult]:
-    told = answer.get("leases")
-    if not isinstance(told, list) or len(told) != count:
+    leases = answer.get("leases")
+    if not isinstance(leases, list) or len(leases) != count:
         raise ServerAway("the server's answer does not tell of each lease")
-    return [HeartbeatResult(bool(one.get("ok")), bool(one.get("cancel"))) for one in told]
+    return [HeartbeatResult(bool(one.get("ok")), bool(one.get("cancel"))) for one in leases]

@@ -38,7 +38,7 @@ class RemoteOptions:
     wait: Duration = 20.0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "url", _checked(self.url))
+        object.__setattr__(self, "url", _check(self.url))
         both = bool(self.token) and self.token_file is not None
         if (both and not self.token.startswith(ENROLMENT)) or not (self.token or self.token_file):
             raise InvalidInput(
@@ -58,7 +58,7 @@ class RemoteOptions:
         return seconds(self.wait)
 
 
-def _checked(text: str) -> str:
+def _check(text: str) -> str:
     """Return the server's URL without a trailing slash; raises InvalidInput, whose text omits the URL."""
     try:
         url = httpx2.URL(text)

@@ -1,4 +1,4 @@
-"""`RemotePlane`: the worker's `Plane` interface over HTTP: claims, settlements and steps."""
+"""`RemoteJobSource`: the worker's `JobSource` interface over HTTP: claims, settlements and steps."""
 
 from __future__ import annotations
 
@@ -17,68 +17,66 @@ from callsheet.store.protocol import ClaimRequest, Settled
 from callsheet.worker.plane import PartlyRefused
 from callsheet.worker.steps import STEP_LIMIT_BYTES
 
-from .answers import MoveRefused, ServerAway, ServerRefused
-from .caller import PROTOCOL, Caller
-from .jobs import Lease, Taken, Unreadable, read_claim
-from .moves import move_of
+from .caller import PROTOCOL, Caller, MoveRefused, ServerAway, ServerRefused
+from .wire import Lease, LeasedJob, Unreadable, move_of, read_claim
 
 log = logging.getLogger("callsheet.worker")
 BATCH = 200  # jobs of one claim, moves of one request: a fifth of what a server must take
 BATCH_BYTES = 512 * 1024
 SETTLE_S = 8.0
-LOST = frozenset({"lease_lost", "job_not_found", "forbidden", "stale_claim"})
+LOST_CODES = frozenset({"lease_lost", "job_not_found", "forbidden", "stale_claim"})
 WRONG_BODY = frozenset({400, 413, 415, 422})  # what was sent is wrong, not who sent it
 TOO_LATE = frozenset({403, 404, 409, 410})
 
 
-class RemotePlane:
+class RemoteJobSource:
     """One worker's connection to a server. `refused` is called with a response that ends this worker."""
 
-    def __init__(self, caller: Caller, labels: Sequence[str], refused: Callable[[ServerRefused], None]) -> None:
+    def __init__(self, caller: Caller, labels: Sequence[str], on_refusal: Callable[[ServerRefused], None]) -> None:
         self.store = RemoteStore()
         self.leases: dict[Claim, Lease] = {}
         self.wait_s = 0.0
         self._caller = caller
         self._labels = list(labels)
-        self._refused = refused
-        self._unanswered: dict[str, Any] | None = None  # a claim whose answer may have been lost
+        self._on_refusal = on_refusal
+        self._open_claim: dict[str, Any] | None = None  # a claim whose answer may have been lost
         self._asking: asyncio.Task[dict[str, Any]] | None = None
         self._let_go = False
         self._note = ""
 
-    async def take(self, request: ClaimRequest) -> list[Taken]:
+    async def take(self, request: ClaimRequest) -> list[LeasedJob]:
         """Claim jobs, waiting up to `wait_s` at the server; raises ServerAway.
 
         The next call repeats an unanswered claim, with the same request id and size, so that the server answers with
         the same jobs.
         """
-        asked = self._unanswered or self._new_claim(request)
-        first, self._unanswered = self._unanswered is None, asked
+        claim = self._open_claim or self._new_claim(request)
+        first, self._open_claim = self._open_claim is None, claim
         wait_s = 0.0 if self._let_go else self.wait_s
-        body = {**asked, "max_wait_ms": round(wait_s * 1000), **({"first": True} if first else {})}
+        body = {**claim, "max_wait_ms": round(wait_s * 1000), **({"first": True} if first else {})}
         try:
             answer = await self._ask(body, wait_s)
         except ServerRefused as refused:
-            self._unanswered = None
+            self._open_claim = None
             if not refused.ends_worker:
                 raise ServerAway(f"this claim was refused, the next may not be: {refused}") from refused
-            self._refused(refused)
+            self._on_refusal(refused)
             return []
-        found, unreadable = read_claim(answer, self._caller.credentials.worker_id)
-        self._unanswered = None
+        leased_jobs, unreadable = read_claim(answer, self._caller.credentials.worker_id)
+        self._open_claim = None
         self._heed(answer.get("note"))
-        if found and int(answer.get("protocol") or 1) < PROTOCOL:
-            self._refused(
+        if leased_jobs and int(answer.get("protocol") or 1) < PROTOCOL:
+            self._on_refusal(
                 ServerRefused(200, "old_server", f"it does not speak protocol {PROTOCOL} of the control plane")
             )
             return []
-        for taken in found:
-            self.leases[taken.job.claim] = taken.lease
+        for leased in leased_jobs:
+            self.leases[leased.job.claim] = leased.lease
         if unreadable:
-            await self._bury(unreadable)
-        return found
+            await self._dead_letter(unreadable)
+        return leased_jobs
 
-    async def take_at_once(self, request: ClaimRequest) -> list[Taken]:
+    async def take_at_once(self, request: ClaimRequest) -> list[LeasedJob]:
         """Claim ready jobs without waiting, including jobs that have just become due."""
         wait_s, self.wait_s = self.wait_s, 0.0
         try:
@@ -92,14 +90,14 @@ class RemotePlane:
             self._note = note
             log.warning("the server says: %s", note)
 
-    async def _bury(self, unreadable: Sequence[Unreadable]) -> None:
+    async def _dead_letter(self, unreadable: Sequence[Unreadable]) -> None:
         """Dead-letter jobs with unreadable payloads; if the request fails, their leases run out."""
         error = {"code": "payload_unusable", "retryable": False}
         moves = []
         for one in unreadable:
             log.error("job %s cannot be read: %s", one.lease.job_id, one.reason)
-            told = {**error, "message": f"the worker could not read the job: {one.reason}"}
-            moves.append({**one.lease._asdict(), "do": "fail", "bury": True, "error": told})
+            details = {**error, "message": f"the worker could not read the job: {one.reason}"}
+            moves.append({**one.lease._asdict(), "do": "fail", "bury": True, "error": details})
         try:
             await self._caller.call("moves", {"moves": moves})
         except (ServerAway, ServerRefused) as failure:
@@ -107,7 +105,7 @@ class RemotePlane:
 
     async def claim(self, request: ClaimRequest) -> list[Job]:
         """Claim jobs as `take` does, and return the jobs without their leases."""
-        return [taken.job for taken in await self.take(request)]
+        return [leased.job for leased in await self.take(request)]
 
     def let_go(self) -> None:
         """Stop waiting for jobs: cancel a waiting claim request; a repeat fetches jobs that it was given meanwhile."""
@@ -120,10 +118,10 @@ class RemotePlane:
         answers: list[Settled | Exception] = []
         for part in _parts(settlements):
             answers += await self._settle(part)
-        settled = [answer for answer in answers if not isinstance(answer, Exception)]
-        if len(settled) < len(answers):
+        results = [answer for answer in answers if not isinstance(answer, Exception)]
+        if len(results) < len(answers):
             raise PartlyRefused(answers)
-        return settled
+        return results
 
     async def get(self, job_id: str) -> Job:
         """Raise JobNotFound: a remote worker cannot read jobs beyond its claims."""
@@ -142,10 +140,10 @@ class RemotePlane:
             if refused.status in TOO_LATE:
                 raise StaleClaim(f"job {job_id} is not held any more; stop its work") from refused
             raise
-        kept = answer.get("checkpoints")
-        if not isinstance(kept, dict):
+        checkpoints = answer.get("checkpoints")
+        if not isinstance(checkpoints, dict):
             raise ServerAway("the server's answer holds no steps")
-        results = {name: encode(value, limit_bytes=STEP_LIMIT_BYTES) for name, value in kept.items()}
+        results = {name: encode(value, limit_bytes=STEP_LIMIT_BYTES) for name, value in checkpoints.items()}
         earlier = [str(one) for one in answer.get("resumes") or ()]  # a server that is older does not tell
         return Steps(results, (job_id, *earlier))
 
@@ -205,12 +203,12 @@ class RemotePlane:
                 raise
             if not refused.ends_worker:
                 raise ServerAway(f"these moves were refused, and may be taken later: {refused}") from refused
-            self._refused(refused)
+            self._on_refusal(refused)
             return [Settled.STALE] * len(moves)
-        told = answer.get("answers")
-        if not isinstance(told, list) or len(told) != len(moves):
+        results = answer.get("answers")
+        if not isinstance(results, list) or len(results) != len(moves):
             raise ServerAway("the server's answer does not tell what became of each move")
-        return [_settled(one) for one in told]
+        return [_read_answer(one) for one in results]
 
 
 class RemoteStore:
@@ -219,11 +217,13 @@ class RemoteStore:
     batch = BATCH
 
 
-def _settled(told: dict[str, Any]) -> Settled | Exception:
-    if told.get("ok"):
-        return Settled.REPEATED if told.get("repeated") else Settled.APPLIED
-    code = str(told.get("code") or "refused")
-    return Settled.STALE if code in LOST else MoveRefused(code, str(told.get("detail") or "the server refused it"))
+def _read_answer(fields: dict[str, Any]) -> Settled | Exception:
+    if fields.get("ok"):
+        return Settled.REPEATED if fields.get("repeated") else Settled.APPLIED
+    code = str(fields.get("code") or "refused")
+    return (
+        Settled.STALE if code in LOST_CODES else MoveRefused(code, str(fields.get("detail") or "the server refused it"))
+    )
 
 
 def _parts(settlements: Sequence[Settlement]) -> Iterator[list[Settlement]]:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Self
 
 from callsheet.store.protocol import ClaimRequest
 from callsheet.worker.run import Run, Stop
-from callsheet.worker.shift import Shift
-from callsheet.worker.sweep import sweep_until_ended
+from callsheet.worker.shift import WorkerLoop
+from callsheet.worker.workspace import sweep_until_ended
 
-from .answers import UPGRADE_REQUIRED, ServerAway, ServerRefused
-from .caller import Caller, pause
+from .caller import UPGRADE_REQUIRED, Caller, ServerAway, ServerRefused, pause
 from .heartbeat import RemoteBeats, RemoteHeartbeat
-from .plane import RemotePlane
+from .plane import RemoteJobSource
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -33,7 +32,7 @@ REST_S = 1.0  # after a claim that was answered with nothing sooner than it shou
 FINISHING = frozenset({403, UPGRADE_REQUIRED})  # no more jobs, but what runs may end
 
 
-class RemoteShift(Shift):
+class RemoteWorkerLoop(WorkerLoop):
     """A shift on a server. `refusal` is the server's refusal of this worker, None while the worker is accepted."""
 
     def __init__(
@@ -49,7 +48,7 @@ class RemoteShift(Shift):
         self._remote, self._credentials = remote, credentials
         self._here = asyncio.get_running_loop()
         self._caller = Caller(remote.url, credentials, self.drain_soon)
-        self._plane = RemotePlane(self._caller, remote.labels, self._claim_refused)
+        self._plane = RemoteJobSource(self._caller, remote.labels, self._claim_refused)
         self._polled_s = 0.0
         super().__init__(self._plane, definitions, queues, options)
         self.poll_s = self._plane.wait_s = remote.wait_s
@@ -67,17 +66,17 @@ class RemoteShift(Shift):
         caller = Caller(self._remote.url, self._credentials, self.drain_soon)
         return RemoteBeats(caller, self._plane.leases, self._beat_refused)
 
-    def _beside(self) -> Sequence[Coroutine[None, None, None]]:
+    def _background_tasks(self) -> Sequence[Coroutine[None, None, None]]:
         return self._credentials.keep_fresh(self._caller), sweep_until_ended(self._options.workspaces, None)
 
     async def _claim_on(self, *, burst: bool) -> None:
-        """Claim jobs as in `Shift`; a claim waits at the server, in a burst for 0.25 s at most."""
+        """Claim jobs as in `WorkerLoop`; a claim waits at the server, in a burst for 0.25 s at most."""
         if burst:
             self._plane.wait_s = BURST_WAIT_S
         await super()._claim_on(burst=burst)
 
     def stop(self, *, hard: bool = False) -> None:
-        """Stop as in `Shift`, and cancel a claim request that waits at the server."""
+        """Stop as in `WorkerLoop`, and cancel a claim request that waits at the server."""
         super().stop(hard=hard)
         self._plane.let_go()
 
@@ -91,18 +90,18 @@ class RemoteShift(Shift):
             log.info("the server asks this worker to drain")
             self.stop()
 
-    def _claim_refused(self, refused: ServerRefused) -> None:
+    def _claim_refused(self, refusal: ServerRefused) -> None:
         """Stop claiming; a 403 or 426 lets running jobs finish, any other refusal stops running jobs."""
-        self._end(refused, lose=refused.status not in FINISHING)
+        self._end(refusal, lose=refusal.status not in FINISHING)
 
-    def _beat_refused(self, refused: ServerRefused) -> None:
+    def _beat_refused(self, refusal: ServerRefused) -> None:
         """Stop all jobs after a refused heartbeat; called on the heartbeats' thread."""
-        self._here.call_soon_threadsafe(lambda: self._end(refused, lose=True))
+        self._here.call_soon_threadsafe(lambda: self._end(refusal, lose=True))
 
-    def _end(self, refused: ServerRefused, *, lose: bool) -> None:
+    def _end(self, refusal: ServerRefused, *, lose: bool) -> None:
         if self.refusal is None:
-            self.refusal = refused
-            log.error("%s; this worker ends", refused)
+            self.refusal = refusal
+            log.error("%s; this worker ends", refusal)
             self.stop()
         if lose:
             for run in list(self.runs.values()):
@@ -111,24 +110,26 @@ class RemoteShift(Shift):
     async def _claim(self, limit: int, *, thorough: bool) -> int:
         asked_at, request = time.monotonic(), ClaimRequest(self._options.worker_id, self._queues, limit)
         try:
-            found = await self._plane.take(request)
-            if thorough and not found:
-                found = await self._plane.take_at_once(request)  # what became due while it waited there
+            leased_jobs = await self._plane.take(request)
+            if thorough and not leased_jobs:
+                leased_jobs = await self._plane.take_at_once(request)  # what became due while it waited there
         finally:
             self._polled_s = time.monotonic() - asked_at
         now = time.monotonic()
         self._look_ahead(now)
-        if not found:
+        if not leased_jobs:
             return 0
-        known_s, self.lease_s = self.lease_s, found[0].lease_s
+        previous_s, self.lease_s = self.lease_s, leased_jobs[0].lease_s
         self._beats.lease_s = self.lease_s
-        claimed = self._line_up([taken.job for taken in found], now, now + min(taken.expires_in_s for taken in found))
-        for taken in found:
-            if taken.cancel:
-                self.runs[taken.job.job_id].request_stop(Stop.CANCEL)
-        if not self._beats.beating or self.lease_s < known_s:
-            self._beats.poke({taken.job.job_id for taken in found})
-        return claimed
+        count = self._line_up(
+            [leased.job for leased in leased_jobs], now, now + min(leased.expires_in_s for leased in leased_jobs)
+        )
+        for leased in leased_jobs:
+            if leased.cancel:
+                self.runs[leased.job.job_id].request_stop(Stop.CANCEL)
+        if not self._beats.beating or self.lease_s < previous_s:
+            self._beats.poke({leased.job.job_id for leased in leased_jobs})
+        return count
 
     def _claim_ended(self, run: Run) -> None:
         super()._claim_ended(run)

@@ -10,14 +10,13 @@ from typing import TYPE_CHECKING, Unpack
 
 from callsheet.worker.runner import Source, Worker
 
-from .answers import ServerAway, WorkerRefused
-from .caller import Caller, pause
+from .caller import Caller, ServerAway, WorkerRefused, pause
 from .credentials import Credentials
-from .shift import RemoteShift
+from .shift import RemoteWorkerLoop
 
 if TYPE_CHECKING:
     from callsheet.worker.options import WorkerOptions
-    from callsheet.worker.shift import Shift
+    from callsheet.worker.shift import WorkerLoop
 
     from .options import RemoteOptions
 
@@ -32,7 +31,7 @@ class RemoteWorker(Worker):
         super().__init__(app, **options)
         self.remote = remote
         self._credentials = Credentials(remote, self.options.worker_id.replace("~", "-")[-100:])
-        self._begun: RemoteShift | None = None
+        self._loop: RemoteWorkerLoop | None = None
 
     @property
     def worker_id(self) -> str:
@@ -42,14 +41,14 @@ class RemoteWorker(Worker):
     @property
     def drained(self) -> bool:
         """True after the server's request to drain."""
-        return self._begun is not None and self._begun.drained
+        return self._loop is not None and self._loop.drained
 
     async def run(self, *, burst: bool = False) -> None:
         """Work until stopped or drained by the server; raises WorkerRefused if the server refuses this worker."""
         await super().run(burst=burst)
-        while self._begun is not None and (refused := self._begun.refusal) is not None:
-            if self._stopping or not self._credentials.give_up(refused):
-                raise WorkerRefused(f"{self.remote.url} does not want this worker: {refused.detail} ({refused.code})")
+        while self._loop is not None and (refusal := self._loop.refusal) is not None:
+            if self._stopping or not self._credentials.give_up(refusal):
+                raise WorkerRefused(f"{self.remote.url} does not want this worker: {refusal.detail} ({refusal.code})")
             await super().run(burst=burst)
 
     async def introduce(self) -> None:
@@ -62,14 +61,14 @@ class RemoteWorker(Worker):
     async def _introduce_patiently(self) -> None:
         """Enrol or rotate the token, with retries while the server is away."""
         async with self._caller() as caller:
-            tried = 0
-            while not self._credentials.introduced and not self._stopping:
+            failures = 0
+            while not self._credentials.is_introduced and not self._stopping:
                 try:
                     await self._credentials.begin(caller)
                 except ServerAway as away:
                     log.warning("the server cannot be reached, trying again: %s", away)
-                    await asyncio.sleep(pause(tried, away))
-                    tried += 1
+                    await asyncio.sleep(pause(failures, away))
+                    failures += 1
 
     @contextlib.asynccontextmanager
     async def _caller(self) -> AsyncIterator[Caller]:
@@ -79,7 +78,7 @@ class RemoteWorker(Worker):
         finally:
             await caller.close()
 
-    async def _begin(self) -> Shift:
+    async def _begin(self) -> WorkerLoop:
         await self._introduce_patiently()
-        self._begun = RemoteShift(self.remote, self._credentials, self._app.definitions, self.queues, self.options)
-        return self._begun
+        self._loop = RemoteWorkerLoop(self.remote, self._credentials, self._app.definitions, self.queues, self.options)
+        return self._loop

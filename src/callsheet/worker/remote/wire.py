@@ -1,14 +1,124 @@
-"""Settlements as messages of the worker protocol. The server's kernel decides again, on its own copy of the job."""
+"""The JSON of contract 003 for a worker: answers to claims become `Job` records, settlements become moves."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
-from callsheet.kernel.errors import InvalidInput
+from callsheet.kernel.contracts import CONTROL_PLANE
+from callsheet.kernel.errors import InvalidInput, NotJson, PayloadTooLarge
 from callsheet.kernel.handing_on import UNKNOWN_TASK
-from callsheet.kernel.job import NewJob, Outcome, Status
+from callsheet.kernel.job import Job, NewJob, OnDependencyFailure, Outcome, Status
 from callsheet.kernel.settlement import Settlement
+from callsheet.kernel.wire import encode
+
+from .caller import ServerAway
+
+REASON = 500
+PAYLOAD_BYTES = 16 * 1024 * 1024  # the server has checked it when it took the job
+
+
+class Lease(NamedTuple):
+    """The ids and token that prove a claim to the server."""
+
+    job_id: str
+    attempt_id: str
+    lease_token: str
+
+
+class LeasedJob(NamedTuple):
+    """One claimed job with its lease."""
+
+    job: Job
+    lease: Lease
+    lease_s: float
+    expires_in_s: float
+    cancel: bool
+
+
+class Unreadable(NamedTuple):
+    """The lease of a claimed job with an unreadable payload, and the reason."""
+
+    lease: Lease
+    reason: str
+
+
+def read_claim(answer: dict[str, Any], worker_id: str) -> tuple[list[LeasedJob], list[Unreadable]]:
+    """Return the jobs in a claim's answer, and the jobs with unreadable payloads.
+
+    Raises ServerAway for a malformed answer. One unreadable payload does not affect other jobs.
+    """
+    readable: list[LeasedJob] = []
+    unreadable: list[Unreadable] = []
+    try:
+        jobs = (answer.get("jobs") or [answer]) if answer["claimed"] else []
+        for fields in jobs:
+            lease = Lease(str(fields["job_id"]), str(fields["attempt_id"]), str(fields["lease_token"]))
+            try:
+                readable.append(_read_job(fields, lease, worker_id))
+            except (NotJson, PayloadTooLarge) as error:
+                unreadable.append(Unreadable(lease, str(error)[:REASON]))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ServerAway(f"the server's answer to a claim cannot be read ({type(error).__name__}: {error})") from None
+    return readable, unreadable
+
+
+def _read_job(fields: dict[str, Any], lease: Lease, worker_id: str) -> LeasedJob:
+    lease_s = float(fields["lease_ttl_seconds"])
+    expires_in_ms = fields.get("lease_expires_in_ms")
+    return LeasedJob(
+        _job(fields, fields.get("job") or {}, worker_id),
+        lease,
+        lease_s,
+        lease_s if expires_in_ms is None else float(expires_in_ms) / 1000,
+        bool(fields.get("cancel")),
+    )
+
+
+def _job(fields: dict[str, Any], details: dict[str, Any], worker_id: str) -> Job:
+    started_at = int(details.get("attempt_started_at") or 0)
+    return Job(
+        job_id=str(fields["job_id"]),
+        requester_id=str(details.get("requester_id", "")),
+        contract=str(details.get("contract", CONTROL_PLANE.name)),
+        kind=str(fields["task"]),
+        queue=str(details.get("queue") or fields["stream"]),
+        priority=int(details.get("priority", 0)),
+        status=Status.RUNNING,
+        stage=str(details.get("stage", "")),
+        held=None,
+        progress=float(details.get("progress", 0.0)),
+        run_at=int(details.get("run_at") or 0),
+        payload=encode(fields["payload"], limit_bytes=PAYLOAD_BYTES),
+        result=None,
+        error=None,
+        worker_id=worker_id,
+        claim_version=int(fields["fence"]),
+        lease_expires_at=None,
+        heartbeat_at=None,
+        attempt_count=int(fields["attempt"]),
+        max_attempts=int(fields["max_attempts"]),
+        lease_losses=int(details.get("lease_losses", 0)),
+        refresh_count=int(details.get("refresh_count", 0)),
+        retry=str(details.get("retry", "")),
+        created_at=int(details.get("created_at") or 0),
+        updated_at=int(details.get("updated_at") or 0),
+        started_at=int(details.get("started_at") or started_at),
+        attempt_started_at=started_at,
+        ended_at=None,
+        cancel_requested_at=None,
+        cancel_reason=None,
+        unique_key=details.get("unique_key"),
+        concurrency_key=details.get("concurrency_key"),
+        blocked_by=0,
+        broken_by=None,
+        on_dependency_failure=OnDependencyFailure.CANCEL,
+        ttl_s=details.get("ttl_s"),
+        correlation_id=str(details.get("correlation_id", "")),
+        event_seq=int(details.get("event_seq", 0)),
+        event_ms=int(details.get("event_ms", 0)),
+    )
+
 
 MESSAGE, CODE = 1_000, 100
 MAX_DELAY_MS = 7 * 86_400_000
