@@ -44,7 +44,7 @@ SIMULATION = [
     simulated(
         "context variables end with their job",
         "worker/slots.py",
-        "if copy_context() != begun:",
+        "if copy_context() != context:",
         "if False:",
         "calm",
     ),
@@ -72,7 +72,7 @@ SIMULATION = [
     simulated(
         "work stops when the lease runs out",
         "worker/heartbeat.py",
-        "if run.expires_at < now and run.stop is not Stop.LOST and not run.settled:",
+        "if run.expires_at < now and run.stop is not Stop.LOST and not run.is_settled:",
         "if False:",
         "cuts",
     ),

@@ -13,7 +13,7 @@ WORKER = [
     worker(
         "work stops when the lease runs out",
         "heartbeat.py",
-        "if run.expires_at < now and run.stop is not Stop.LOST and not run.settled:",
+        "if run.expires_at < now and run.stop is not Stop.LOST and not run.is_settled:",
         "if False:",
         "test_leases.py -k own_clock",
     ),
@@ -41,7 +41,7 @@ WORKER = [
     worker(
         "context variables end with their job",
         "slots.py",
-        "if copy_context() != begun:",
+        "if copy_context() != context:",
         "if False:",
         "test_context.py -k context_variables",
     ),
