@@ -178,7 +178,7 @@ PLANE_LETTER = [
         "a token that was given up is not read again",
         "worker/remote/credentials.py",
         "if stored_token.token in (self.token, self._given_up):",
-        "if known.token == self.token:",
+        "if stored_token.token == self.token:",
         f"{IDENTITY}::test_a_worker_whose_token_is_not_known_any_more_enrols_again_while_it_runs_and_not_in_a_loop",
     ),
     Guard(
