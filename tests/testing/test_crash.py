@@ -95,7 +95,7 @@ async def test_a_crash_that_cannot_happen_is_told() -> None:
         jobs.crash(film, after="step:voize")
         with pytest.raises(AssertionError, match="film came to its end before 'step:voize'"):
             await jobs.run()
-        jobs._mortal.missed.clear()
+        jobs._mortal.missed_crashes.clear()
     with pytest.raises(AssertionError, match="stubborn was not run up to 'work'"):
         async with harness(app) as jobs:
             jobs.crash(stubborn)
