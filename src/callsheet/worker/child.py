@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from callsheet.objects import OwnedObjects
 
 HEAD = struct.Struct("!I")
-DONE, FAILED, ANSWER = "done", "failed", "answer"
+RESULT, ERROR, ANSWER = "done", "failed", "answer"
 STOPS = frozenset({signal.SIGINT, signal.SIGTERM})
 PR_SET_PDEATHSIG = 1
 TRACE_LIMIT = 8_000
@@ -90,7 +90,7 @@ def error_words(error: BaseException) -> ErrorWords:
     if (outage := outage_of(error)) is not None:
         error = outage.with_traceback(error.__traceback__)
     kind, trace = type(error), error.__traceback__
-    base = next((known for known in kind.__mro__ if known.__module__ in OURS), ChildError)
+    base = next((ancestor for ancestor in kind.__mro__ if ancestor.__module__ in OURS), ChildError)
     text = "".join(traceback.format_exception(kind, error, trace and (trace.tb_next or trace)))[-TRACE_LIMIT:]
     fields = {name: value for name, value in vars(error).items() if name in FIELDS}
     if isinstance(error, errors.Outage):
@@ -165,7 +165,7 @@ class _ChildRun(Run):
             if self.is_settled:
                 raise StaleClaim(f"the function of job {self.job_id} has ended")
             kind, answer = self.line.exchange(pack_frame(question))
-        if kind == FAILED:
+        if kind == ERROR:
             raise error_of(answer)
         return answer
 
@@ -280,12 +280,12 @@ def _outcome(order: Order, line: Line) -> tuple[Any, ...]:
         context.app = _app(order.module, order.qualname)
         leading = (context,) if definition.takes_context else ()
         value = definition.function(*leading, **definition.arguments(order.job.payload))
-        return DONE, definition.write_result(value), run.follow_ups
+        return RESULT, definition.write_result(value), run.follow_ups
     except SystemExit as error:  # at once: threads that go on must not hold it up
         _flush()
         os._exit(error.code & 0xFF if isinstance(error.code, int) else error.code is not None)
     except BaseException as error:  # noqa: BLE001 - whatever a task raises is its outcome
-        return FAILED, error_words(error)
+        return ERROR, error_words(error)
     finally:
         RUN.reset(token)
         context.close()

@@ -48,23 +48,23 @@ class Flusher:
         self,
         engine: JobSource,
         busy: Callable[[], bool],
-        landed: Callable[[], None],
-        ended: Callable[[Run], None],
-        lost: Callable[[Run], None],
+        batch_written: Callable[[], None],
+        claim_ended: Callable[[Run], None],
+        claim_lost: Callable[[Run], None],
     ) -> None:
         self.loop = asyncio.get_running_loop()
         self._engine = engine
         self._batch_size = engine.store.batch
         self._busy = busy
-        self._on_landed = landed
-        self._ended = ended
-        self._lost = lost
+        self._batch_written = batch_written
+        self._claim_ended = claim_ended
+        self._claim_lost = claim_lost
         self._pending: list[Entry] = []
         self._flights: set[asyncio.Task[None]] = set()
         self._timer: asyncio.Handle | None = None
         self._calm = asyncio.Event()
         self._calm.set()
-        self.unsettled = 0
+        self.pending_count = 0
         self.patience_s = 0.0  # for how long after a lease its writes are still tried
 
     def send(self, run: Run, settlement: Settlement, write: PendingWrite | None) -> None:
@@ -76,14 +76,14 @@ class Flusher:
 
     def put(self, run: Run, settlement: Settlement, write: PendingWrite | None) -> None:
         """Write a settlement after all earlier settlements of this run, even if the run has ended meanwhile."""
-        if not self.unsettled:
+        if not self.pending_count:
             self._calm.clear()
-        self.unsettled += 1
+        self.pending_count += 1
         if run.sending:
             if run.outbound is None:
                 run.outbound = deque()
             if run.outbound and _overtakes(settlement, run.outbound[-1][0]):
-                self.unsettled -= 1
+                self.pending_count -= 1
                 _, earlier = run.outbound.pop()
                 if write is not None:
                     write.instead_of = earlier
@@ -121,10 +121,10 @@ class Flusher:
 
     def _end_flight(self, flight: asyncio.Task[None]) -> None:
         self._flights.discard(flight)
-        if not self.unsettled:
+        if not self.pending_count:
             self._calm.set()
         self._consider()
-        self._on_landed()
+        self._batch_written()
 
     async def _write(self, batch: list[Entry]) -> None:
         try:
@@ -139,9 +139,9 @@ class Flusher:
         for entry, answer in zip(batch, answers, strict=True):
             run, settlement, write = entry
             if answer is APPLIED and write is None and settlement.outcome is not None and not run.outbound:
-                self.unsettled -= 1  # a shortcut for the most frequent answer; the general case follows
+                self.pending_count -= 1  # a shortcut for the most frequent answer; the general case follows
                 run.sending = False
-                self._ended(run)
+                self._claim_ended(run)
                 continue
             try:
                 self._answer(entry, answer)
@@ -201,7 +201,7 @@ class Flusher:
 
     def _answer(self, entry: Entry, answer: Settled | Exception) -> None:
         run, settlement, write = entry
-        self.unsettled -= 1
+        self.pending_count -= 1
         run.sending = False
         stale = answer is Settled.STALE
         if write is not None:
@@ -210,22 +210,22 @@ class Flusher:
             self._give_up(run)
         elif ends(settlement):
             self._forget(run)
-            self._ended(run)
+            self._claim_ended(run)
         elif run.outbound:
-            self.unsettled -= 1
+            self.pending_count -= 1
             self.put(run, *run.outbound.popleft())
 
     def _forget(self, run: Run) -> None:
         """Fail a run's waiting writes with StaleClaim."""
         waiting, run.outbound = run.outbound or (), None
         for _, write in waiting:
-            self.unsettled -= 1
+            self.pending_count -= 1
             if write is not None:
                 write.end(run.stale())
 
     def _give_up(self, run: Run) -> None:
         self._forget(run)
-        self._lost(run)
+        self._claim_lost(run)
 
 
 def is_about_settlement(error: Exception) -> bool:

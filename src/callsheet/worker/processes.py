@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel.wire import decode
 
-from .child import ANSWER, DONE, FAILED, HEAD, STOPS, Order, error_of, error_words, main, pack_frame, resolve
+from .child import ANSWER, ERROR, HEAD, RESULT, STOPS, Order, error_of, error_words, main, pack_frame, resolve
 from .signals import Fatal
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ class Child:
             await self._exit
             raise ProcessDied(_how(order.name, self.process.exitcode)) from None
         self.ready = self.alive
-        if kind == FAILED:
+        if kind == ERROR:
             raise error_of(*answer)
         return answer
 
@@ -167,7 +167,7 @@ class Child:
             await writer.drain()
             (size,) = HEAD.unpack(await reader.readexactly(HEAD.size))
             answer: tuple[Any, ...] = pickle.loads(await reader.readexactly(size))  # noqa: S301 - from our own child
-            if answer[0] in (DONE, FAILED):
+            if answer[0] in (RESULT, ERROR):
                 return answer
             message = await server.answer(*answer)
 
@@ -222,7 +222,7 @@ class ContextServer:
         try:
             return ANSWER, await self._answer(question)
         except Exception as error:  # noqa: BLE001 - raised again in the child, where it was asked for
-            return FAILED, error_words(error)
+            return ERROR, error_words(error)
 
     async def _answer(self, question: tuple[Any, ...]) -> Any:
         match question:
@@ -238,12 +238,12 @@ class ContextServer:
                 return str(self._context.workspace)
         raise TypeError(f"a child asked {question!r}")
 
-    def _register(self, written: PendingWrite) -> int:
+    def _register(self, write: PendingWrite) -> int:
         """Return a number under which the child may wait for a report; a failed report stays until the job ends."""
         self._reports += 1
         number = self._reports
-        self._open[number] = future = asyncio.ensure_future(written)
-        future.add_done_callback(lambda ended: self._close(number, ended))
+        self._open[number] = future = asyncio.ensure_future(write)
+        future.add_done_callback(lambda done_write: self._close(number, done_write))
         return number
 
     def _close(self, number: int, done_write: asyncio.Future[Any]) -> None:

@@ -139,4 +139,4 @@ class Worker:
     @property
     def unsettled(self) -> int:
         """The number of settlements without an answer."""
-        return self._shift.flusher.unsettled if self._shift is not None else 0
+        return self._shift.flusher.pending_count if self._shift is not None else 0

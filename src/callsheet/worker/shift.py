@@ -158,7 +158,7 @@ class WorkerLoop:
             if not self._ahead:  # otherwise the rate is measured between claims: shorter times are too noisy
                 self._look_ahead(time.monotonic())
             room = await self._room_or_handed()
-            idle = not self.runs and not self.flusher.unsettled  # before the claim: a job's end may release others
+            idle = not self.runs and not self.flusher.pending_count  # before the claim: a job's end may release others
             try:
                 count = await self._claim(room, thorough=burst and idle) if room else 0
             except Exception as error:  # a worker that ends would take its running jobs with it
@@ -246,14 +246,14 @@ class WorkerLoop:
         free = self._options.concurrency - self.slots.running
         room = min(self._batch_size, free + self._ahead - waiting)
         enough = 1 if free > waiting else min(self._ahead, self._batch_size) // 2
-        return room if room >= max(1, enough) and self.flusher.unsettled < BACKLOG else 0
+        return room if room >= max(1, enough) and self.flusher.pending_count < BACKLOG else 0
 
     def _look_ahead(self, now: float) -> None:
         """Set the number of jobs to claim ahead from the recent rate of finished functions."""
         passed_s = now - self._learned_at
         if passed_s >= LEARN_S:
-            rate = (self.slots.done - self._done_before) / passed_s
-            self._learned_at, self._done_before = now, self.slots.done
+            rate = (self.slots.done_count - self._done_before) / passed_s
+            self._learned_at, self._done_before = now, self.slots.done_count
             may = rate * SHORT_S >= 1 and not self._tells
             self._ahead = min(self._options.prefetch, int(rate * AHEAD_S)) if may else 0
 
@@ -299,9 +299,9 @@ class WorkerLoop:
         """Return whether queued jobs wait for functions that run longer than earlier functions did."""
         if not self.line or self.slots.running < self._options.concurrency:
             return False
-        if self.slots.done != self._seen_done:
+        if self.slots.done_count != self._seen_done:
             self._pause_seen_s = max(self._quiet_s, 0.9 * self._pause_seen_s)
-            self._seen_done, self._quiet_s = self.slots.done, 0.0
+            self._seen_done, self._quiet_s = self.slots.done_count, 0.0
         else:
             self._quiet_s += passed_s
         usual_s = min(AHEAD_S, max(SHORT_S, 1.5 * self._pause_seen_s))  # jobs may end in waves

@@ -53,7 +53,7 @@ class Slots:
         freed: Callable[[], None],
         given_up: Callable[[Run], None],
     ) -> None:
-        self.running = self.done = 0
+        self.running = self.done_count = 0
         self._line = line
         self._engine = engine
         self._options = options
@@ -128,7 +128,7 @@ class Slots:
                 log.exception(UNWRITTEN, run.job_id, extra=extra(run.job))
             finally:
                 run.task = None
-                self.done += 1
+                self.done_count += 1
                 if run.timer is not None:
                     run.timer.cancel()
                 if not run.is_settled:

@@ -70,8 +70,8 @@ class RemoteJobSource:
                 ServerRefused(200, "old_server", f"it does not speak protocol {PROTOCOL} of the control plane")
             )
             return []
-        for leased in leased_jobs:
-            self.leases[leased.job.claim] = leased.lease
+        for entry in leased_jobs:
+            self.leases[entry.job.claim] = entry.lease
         if unreadable:
             await self._dead_letter(unreadable)
         return leased_jobs
@@ -105,7 +105,7 @@ class RemoteJobSource:
 
     async def claim(self, request: ClaimRequest) -> list[Job]:
         """Claim jobs as `take` does, and return the jobs without their leases."""
-        return [leased.job for leased in await self.take(request)]
+        return [entry.job for entry in await self.take(request)]
 
     def let_go(self) -> None:
         """Stop waiting for jobs: cancel a waiting claim request; a repeat fetches jobs that it was given meanwhile."""

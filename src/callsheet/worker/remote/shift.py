@@ -122,13 +122,13 @@ class RemoteWorkerLoop(WorkerLoop):
         previous_s, self.lease_s = self.lease_s, leased_jobs[0].lease_s
         self._beats.lease_s = self.lease_s
         count = self._line_up(
-            [leased.job for leased in leased_jobs], now, now + min(leased.expires_in_s for leased in leased_jobs)
+            [entry.job for entry in leased_jobs], now, now + min(entry.expires_in_s for entry in leased_jobs)
         )
-        for leased in leased_jobs:
-            if leased.cancel:
-                self.runs[leased.job.job_id].request_stop(Stop.CANCEL)
+        for entry in leased_jobs:
+            if entry.cancel:
+                self.runs[entry.job.job_id].request_stop(Stop.CANCEL)
         if not self._beats.beating or self.lease_s < previous_s:
-            self._beats.poke({leased.job.job_id for leased in leased_jobs})
+            self._beats.poke({entry.job.job_id for entry in leased_jobs})
         return count
 
     def _claim_ended(self, run: Run) -> None:

@@ -174,12 +174,15 @@ def _complete(settlement: Settlement) -> dict[str, Any]:
 
 
 def _fail(settlement: Settlement, *, retryable: bool | None = None) -> dict[str, Any]:
-    told = json.loads(settlement.error or "{}")
-    error: dict[str, Any] = {"code": str(told.get("code") or "error")[:CODE], "message": str(told.get("message", ""))}
-    if retryable is not None or "retryable" in told:
-        error["retryable"] = told.get("retryable") if retryable is None else retryable
-    if isinstance(told.get("details"), dict):
-        error["details"] = told["details"]
+    job_error = json.loads(settlement.error or "{}")
+    error: dict[str, Any] = {
+        "code": str(job_error.get("code") or "error")[:CODE],
+        "message": str(job_error.get("message", "")),
+    }
+    if retryable is not None or "retryable" in job_error:
+        error["retryable"] = job_error.get("retryable") if retryable is None else retryable
+    if isinstance(job_error.get("details"), dict):
+        error["details"] = job_error["details"]
     return {"do": "fail", "error": error}
 
 
