@@ -51,7 +51,7 @@ class Crash(NamedTuple):
 
 
 class MortalStore:
-    """The store as the harness's worker uses it. `wanted_crashes` are planned, `missed_crashes` those that did not happen."""
+    """The store as the harness's worker uses it. `wanted_crashes` are planned, `missed_crashes` did not happen."""
 
     def __init__(self, store: VirtualStore) -> None:
         self._store = store

@@ -41,7 +41,7 @@ Entry = tuple[Run, "Settlement", PendingWrite | None]
 class Flusher:
     """Writes the settlements of all runs of a worker.
 
-    `landed` is called after each batch, `ended` for each finished claim, `lost` for each stale claim.
+    `batch_written` is called after each batch, `claim_ended` and `claim_lost` for each finished and each stale claim.
     """
 
     def __init__(

@@ -35,7 +35,7 @@ MOST_LEASES = 500
 
 
 class RemoteBeats:
-    """Connections for heartbeats. `refused` is called with a response that ends this worker."""
+    """Connections for heartbeats. `on_refusal` is called with a response that ends this worker."""
 
     def __init__(
         self, caller: Caller, leases: Mapping[Claim, Lease], on_refusal: Callable[[ServerRefused], None]

@@ -30,7 +30,7 @@ TOO_LATE = frozenset({403, 404, 409, 410})
 
 
 class RemoteJobSource:
-    """One worker's connection to a server. `refused` is called with a response that ends this worker."""
+    """One worker's connection to a server. `on_refusal` is called with a response that ends this worker."""
 
     def __init__(self, caller: Caller, labels: Sequence[str], on_refusal: Callable[[ServerRefused], None]) -> None:
         self.store = RemoteStore()
