@@ -51,6 +51,12 @@ def reserved_task_problem(task: str, contract_name: str = "") -> Problem:
     return Problem("task_reserved", detail)
 
 
+def check_not_reserved(new: NewJob) -> None:
+    """Raise Problem `task_reserved` if the job's task belongs to another contract."""
+    if TASKS.get(new.kind, new.contract) != new.contract:
+        raise reserved_task_problem(new.kind)
+
+
 class EnqueueBatcher:
     """Enqueues all jobs of one process."""
 
@@ -69,8 +75,7 @@ class EnqueueBatcher:
 
         Raises the engine's errors, Problem `task_reserved`, and Problem `queue_full` with an estimated wait.
         """
-        if TASKS.get(new.kind, new.contract) != new.contract:
-            raise reserved_task_problem(new.kind)
+        check_not_reserved(new)
         new = self.in_slot(new)
         try:
             if new.idempotency is not None:
@@ -89,8 +94,7 @@ class EnqueueBatcher:
     async def enqueue_all(self, batch: Sequence[NewJob]) -> list[Enqueued]:
         """Enqueue a batch, all or none; raises what `enqueue` raises."""
         for new in batch:
-            if TASKS.get(new.kind, new.contract) != new.contract:
-                raise reserved_task_problem(new.kind)
+            check_not_reserved(new)
         jobs = [self.in_slot(new) for new in batch]
         try:
             limit, quotas = await self._limit(len(jobs)), await self._estimates.limits(jobs)
