@@ -48,7 +48,7 @@ class LooseBatch(BaseModel):
     jobs: list[JsonValue] = Field(min_length=1, max_length=MOST)
 
 
-class Created(BaseModel):
+class BatchJob(BaseModel):
     """What became of one job: `created` is false if a key belongs to an earlier job. `error` stands alone."""
 
     job_id: str | None = None
@@ -63,7 +63,7 @@ class BatchReceipt(BaseModel):
     created: int
     existing: int
     refused: int
-    jobs: list[Created]
+    jobs: list[BatchJob]
 
 
 class _Line(NamedTuple):
@@ -250,6 +250,6 @@ def _receipt_of(line: _Line, answer: Enqueued | dict[str, Any]) -> dict[str, Any
 
 
 def _totals(answers: Sequence[dict[str, Any]]) -> dict[str, int]:
-    refused = sum("error" in answer for answer in answers)
-    created = sum(bool(answer.get("created")) for answer in answers)
-    return {"created": created, "existing": len(answers) - created - refused, "refused": refused}
+    refusals = sum("error" in answer for answer in answers)
+    new_jobs = sum(bool(answer.get("created")) for answer in answers)
+    return {"created": new_jobs, "existing": len(answers) - new_jobs - refusals, "refused": refusals}
