@@ -90,7 +90,6 @@ OBJECTS = [
         "if TASKS.get(new.kind, new.contract) != new.contract:",
         "if not new.kind:",
         f"{RESERVED}::test_a_route_creates_the_tasks_of_its_own_contract_alone",
-        times=2,
     ),
     Guard(
         "sqlite",
