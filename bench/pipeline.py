@@ -20,8 +20,7 @@ from callsheet.app import Callsheet
 from callsheet.app.video import add_video
 from callsheet.catalog.records import SERVICE, Video, VideoStatus
 from callsheet.contracts.cortana import paths
-from callsheet.contracts.cortana.following import follow
-from callsheet.contracts.cortana.jobs import PIPELINE, start_job
+from callsheet.contracts.cortana.jobs import PIPELINE, follow, start_job
 from callsheet.media.binaries import ffmpeg
 from tests.media.made_up import CAPTIONS_40, made_up
 

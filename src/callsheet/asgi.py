@@ -19,7 +19,7 @@ from callsheet.contracts.aura import routes as aura
 from callsheet.contracts.control_plane import enrolment, files
 from callsheet.contracts.control_plane import routes as control_plane
 from callsheet.contracts.cortana import routes as cortana
-from callsheet.contracts.cortana.keeping import Keeping
+from callsheet.contracts.cortana.maintenance import Keeping
 from callsheet.contracts.euterpe import routes as euterpe
 from callsheet.contracts.redis_gateway import routes, streams
 from callsheet.engine.quotas import Quota, check_quota

@@ -47,7 +47,7 @@ AURA_LETTER = [
     Guard(
         "kernel",
         "a stage is completed by the next one",
-        "contracts/aura/stages.py",
+        "contracts/aura/debounce.py",
         'return before if event.type in ("stage", "done") else ""',
         'return before if event.type == "done" else ""',
         f"{PACING}::test_a_stage_is_completed_by_the_next_one_and_by_success",
@@ -55,7 +55,7 @@ AURA_LETTER = [
     Guard(
         "kernel",
         "a stage is completed once",
-        "contracts/aura/stages.py",
+        "contracts/aura/debounce.py",
         'self.open = ""  # the checkpoint itself reports this completion',
         "pass",
         f"{PACING}::test_a_retry_breaks_its_stage_off_and_starts_it_again",
@@ -63,7 +63,7 @@ AURA_LETTER = [
     Guard(
         "kernel",
         "an attempt is in no stage at first",
-        "contracts/aura/stages.py",
+        "contracts/aura/debounce.py",
         'self.open = event.step if event.type == "stage" else ""',
         'self.open = event.step if event.type == "stage" else before',
         f"{PACING}::test_a_retry_breaks_its_stage_off_and_starts_it_again",
@@ -239,7 +239,7 @@ AURA_LETTER = [
     Guard(
         "kernel",
         "a server's sweep leaves what is held",
-        "contracts/aura/cleanup.py",
+        "contracts/aura/folders.py",
         "self.folders.remove_free, folder.kind, folder.job_id",
         "self.folders.remove, folder.job_id",
         "tests/contracts/aura/test_routes.py::test_a_sweep_leaves_what_an_attempt_holds_though_its_job_is_over",

@@ -240,7 +240,7 @@ EUTERPE_LETTER = [
     Guard(
         "kernel",
         "euterpe letter, without a signature nothing signs a source",
-        "contracts/euterpe/places.py",
+        "contracts/euterpe/locations.py",
         "not (is_signed and SIGNATURE(name))",
         "not SIGNATURE(name)",
         "tests/contracts/euterpe/test_requests.py::test_a_key_knows_a_source_by_all_that_names_it_and_not_by_its_signature",

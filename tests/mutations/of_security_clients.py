@@ -64,14 +64,14 @@ SECURITY_CLIENTS = [
     ),
     _guard(
         "a job holds an IPv6 address in brackets",
-        "contracts/euterpe/places.py",
+        "contracts/euterpe/locations.py",
         "{_brackets(host) if '[' in parts.netloc else host}",
         "{host}",
         f"{REQUESTS}::test_what_a_job_holds_of_a_url_is_read_as_it_was_written",
     ),
     _guard(
         "what stands in brackets is an address",
-        "contracts/euterpe/places.py",
+        "contracts/euterpe/locations.py",
         "{ipaddress.IPv6Address(host)}",
         "{host}",
         f"{REQUESTS}::test_a_host_that_is_none_is_refused_at_the_door",

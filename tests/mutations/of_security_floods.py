@@ -23,7 +23,7 @@ SECURITY_FLOODS = [
     Guard(
         "sqlite",
         "moves of one request share the room",
-        f"{PLANE}/fan_outs.py",
+        f"{PLANE}/follow_ups.py",
         "self._left[requester_id] = left - count",
         "self._left[requester_id] = left",
         WITHIN,
@@ -31,7 +31,7 @@ SECURITY_FLOODS = [
     Guard(
         "sqlite",
         "requests of one tenant are decided one after the other",
-        f"{PLANE}/fan_outs.py",
+        f"{PLANE}/follow_ups.py",
         "            await stack.enter_async_context(lines.setdefault(tenant, asyncio.Lock()))\n",
         "            pass\n",
         WITHIN,
@@ -39,7 +39,7 @@ SECURITY_FLOODS = [
     Guard(
         "sqlite",
         "one job may follow in the place of another",
-        f"{PLANE}/fan_outs.py",
+        f"{PLANE}/follow_ups.py",
         "if self._quotas is None or count <= 1:",
         "if self._quotas is None or count < 1:",
         f"{FLOODS}::test_one_job_may_follow_in_the_place_of_another",

@@ -111,7 +111,7 @@ SECURITY_WORKERS = [
     Guard(
         "sqlite",
         "one job's payload stops no claim",
-        f"{PLANE}/isolation.py",
+        f"{PLANE}/hand_backs.py",
         "ends.append(_release(job, error) if _is_outage(error) else _end(job, error))",
         "raise",
         f"{CLAIMS}::test_in_a_batch_the_others_are_given",
@@ -119,7 +119,7 @@ SECURITY_WORKERS = [
     Guard(
         "sqlite",
         "an outage of the object store ends no job",
-        f"{PLANE}/isolation.py",
+        f"{PLANE}/hand_backs.py",
         "_release(job, error) if _is_outage(error) else",
         "",
         f"{CLAIMS}::test_an_outage_of_the_object_store_ends_no_job",

@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from callsheet.app.sealing import VaultSealer
-from callsheet.contracts.control_plane import fan_outs, moves, waiting
+from callsheet.contracts.control_plane import follow_ups, moves, waiting
 from callsheet.contracts.control_plane.claims import WAITING
 from callsheet.engine import operations
 from callsheet.http import limits
@@ -70,7 +70,7 @@ def ended(got: dict[str, Any], follow_ups: list[dict[str, Any]]) -> dict[str, An
 def count_when_all_are_here(live: Live, patch: pytest.MonkeyPatch, requests: int) -> None:
     """Delay counting until `count` requests have reached the check."""
     all_here, quotas, arrivals = asyncio.Event(), live.state.quotas, itertools.count(1)
-    places_of, room = fan_outs.places_of, quotas.room
+    places_of, room = follow_ups.places_of, quotas.room
 
     def noting(*arguments: Any) -> Any:
         if next(arrivals) == requests:

@@ -16,8 +16,7 @@ from callsheet.app.builtin import add_builtin
 from callsheet.catalog.records import SERVICE, Clip, Video, VideoPage, VideoStatus
 from callsheet.catalog.search.records import Hit, Query
 from callsheet.contracts.cortana import paths
-from callsheet.contracts.cortana.following import Far, follow
-from callsheet.contracts.cortana.jobs import PIPELINE, clip_job, start_job
+from callsheet.contracts.cortana.jobs import PIPELINE, Far, clip_job, follow, start_job
 from callsheet.contracts.cortana.watching import as_range
 from callsheet.engine.ids import new_id
 from callsheet.kernel.durations import milliseconds

@@ -40,7 +40,7 @@ class MakesJobs(Protocol):
 
 
 class TakesTasks(Protocol):
-    """The part of a `Callsheet` app that pipelines need."""
+    """The part of `Callsheet` that pipelines and the contracts' tasks need; they cannot import that higher layer."""
 
     @property
     def task(self) -> Any:
@@ -50,6 +50,16 @@ class TakesTasks(Protocol):
     @property
     def enqueue(self) -> Any:
         """The app's `enqueue` method."""
+        ...
+
+    @property
+    def database_url(self) -> str:
+        """The URL of the app's job store."""
+        ...
+
+    @property
+    def objects_url(self) -> str:
+        """The URL of the app's object store, or ''."""
         ...
 
 

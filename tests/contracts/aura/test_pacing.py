@@ -10,10 +10,9 @@ from itertools import pairwise
 
 import pytest
 
-from callsheet.contracts.aura import routes, stages, stream
-from callsheet.contracts.aura.debounce import SPAN_MS, Debounce
+from callsheet.contracts.aura import debounce, routes, stream
+from callsheet.contracts.aura.debounce import SPAN_MS, Debounce, Stages
 from callsheet.contracts.aura.projection import ContractEvent, contract_events
-from callsheet.contracts.aura.stages import Stages
 from callsheet.http.keys import Principal
 from callsheet.kernel import commands
 from callsheet.kernel.errors import StoreUnavailable
@@ -89,7 +88,7 @@ async def test_a_retry_breaks_its_stage_off_and_starts_it_again(live: Live) -> N
 async def test_who_comes_back_is_told_which_stage_was_completed(
     live: Live, monkeypatch: pytest.MonkeyPatch, look: int
 ) -> None:
-    monkeypatch.setattr(stages, "LOOK", look)
+    monkeypatch.setattr(debounce, "LOOK", look)
     job = await running(live)
     await through_all_stages(live, job)
     whole = await read(live, job.job_id)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from callsheet.contracts.aura import cleanup, routes
-from callsheet.contracts.aura.folders import Folders, Hold
+from callsheet.contracts.aura import routes
+from callsheet.contracts.aura.folders import Cleanup, Folders, Hold
 from callsheet.kernel import commands
 from callsheet.kernel.job import Claim, Job, Status
 from callsheet.kernel.retry import JobError
@@ -195,7 +195,7 @@ async def test_orphans_go_after_their_time_and_live_ones_stay(live: Live) -> Non
     for kind in ("temp", "proxy"):
         for job_id in (running.job_id, gone):
             folders.make(kind, job_id)
-    service = cleanup.Cleanup(live.engine, folders)
+    service = Cleanup(live.engine, folders)
     now = (folders.root / "temp" / gone).stat().st_mtime
     assert await service.sweep(now + 23 * 3600) == 0
     assert await service.sweep(now + 25 * 3600) == 1
@@ -211,7 +211,7 @@ async def test_a_sweep_leaves_what_an_attempt_holds_though_its_job_is_over(live:
     hold = Hold(folders, Claim(job["jobId"], 1))
     temp, _ = hold.make()
     await live.engine.cancel(job["jobId"])
-    service = cleanup.Cleanup(live.engine, folders)
+    service = Cleanup(live.engine, folders)
     assert await service.sweep(temp.stat().st_mtime + 99 * 3600) == 0
     assert temp.is_dir()
     hold.remove()

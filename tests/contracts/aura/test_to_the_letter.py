@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from callsheet.contracts.aura import cleanup, routes, stream
+from callsheet.contracts.aura import folders as job_folders
+from callsheet.contracts.aura import routes, stream
 from callsheet.contracts.aura.folders import ORPHAN_S, Folders
 from callsheet.contracts.aura.tasks import _Sweeps
 from callsheet.kernel import commands
@@ -146,8 +147,8 @@ def _orphan(folders: Folders, kind: str, age_s: float) -> Path:
 
 
 async def test_a_server_sweeps_orphans_though_nobody_cancels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert cleanup.SWEEP_S == 24 * 3600
-    monkeypatch.setattr(cleanup, "FIRST_SWEEP_S", 0.05)
+    assert job_folders.SWEEP_S == 24 * 3600
+    monkeypatch.setattr(job_folders, "FIRST_SWEEP_S", 0.05)
     monkeypatch.setenv("CALLSHEET_MEDIA_ROOT", str(tmp_path / "media"))
     orphan = _orphan(Folders(), "temp", 25 * 3600)
     async with serving(stores.fresh_url("sqlite"), routers=[routes.router]):

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from callsheet.contracts.control_plane import files, logs, refusals, routes
+from callsheet.contracts.control_plane import files, hand_backs, logs, routes
 from callsheet.contracts.control_plane import waiting as waiting_module
 from callsheet.contracts.control_plane.claims import WAITING
 from callsheet.contracts.control_plane.waiting import Waiting, Wish
@@ -269,7 +269,7 @@ async def test_a_log_is_bounded(live: Live, worker: Remote, monkeypatch: pytest.
 async def test_a_worker_that_refused_a_job_is_not_offered_it_again(
     live: Live, worker: Remote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(refusals, "SET_ASIDE_MS", (0, 0))
+    monkeypatch.setattr(hand_backs, "SET_ASIDE_MS", (0, 0))
     job_id = await add(live)
     claim = await worker.claim()
     assert (await worker.say("release", claim, reason="incapable")).json()["ok"]

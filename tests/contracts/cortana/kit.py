@@ -18,7 +18,7 @@ from callsheet.app.video import add_video
 from callsheet.catalog.protocol import Catalog
 from callsheet.client import Client
 from callsheet.contracts.cortana import routes
-from callsheet.contracts.cortana.following import follow
+from callsheet.contracts.cortana.jobs import follow
 from callsheet.objects import Objects
 from callsheet.worker.pipeline import Pipeline
 from tests.http.live import Live, serving

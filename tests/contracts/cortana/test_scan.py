@@ -10,7 +10,7 @@ import pytest
 
 from callsheet.catalog.records import Clip, Video, VideoStatus, Writer
 from callsheet.contracts.cortana import paths, scan
-from callsheet.contracts.cortana.keeping import Keeping
+from callsheet.contracts.cortana.maintenance import Keeping
 from callsheet.contracts.cortana.scan import Owner, video_of
 from callsheet.kernel import commands
 from callsheet.kernel.retry import JobError

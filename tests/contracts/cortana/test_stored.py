@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from callsheet.contracts.cortana import paths
-from callsheet.contracts.cortana.keeping import Keeping
+from callsheet.contracts.cortana.maintenance import Keeping
 from callsheet.engine.stored import OUTPUTS, VIDEOS
 from callsheet.http.maintenance import EVERY_MS, Recount
 from callsheet.http.object_access import OwnerLookup

@@ -14,8 +14,8 @@ import httpx2
 import pytest
 
 from callsheet.contracts.euterpe.access import s3_objects
+from callsheet.contracts.euterpe.locations import Place
 from callsheet.contracts.euterpe.models import Storage
-from callsheet.contracts.euterpe.places import Place
 from callsheet.contracts.euterpe.tasks import outcome_of
 from callsheet.kernel.errors import Outage
 from callsheet.net.guard import BlockedTarget, Rules, target_of

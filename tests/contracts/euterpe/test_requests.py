@@ -12,7 +12,7 @@ import pytest
 
 from callsheet.contracts.euterpe import routes
 from callsheet.contracts.euterpe.ids import ids_of
-from callsheet.contracts.euterpe.places import source_of
+from callsheet.contracts.euterpe.locations import source_of
 from callsheet.contracts.euterpe.routes import VAULT
 from callsheet.kernel import commands
 from callsheet.kernel.contracts import EUTERPE

@@ -6,6 +6,8 @@ neither loses nor repeats a report. If a report arrives after its span's report 
 
 Other events are sent at once, even while a report waits for its span's end. The report then follows these events, and
 its id extends the last event's id. A new stage or attempt reports its own percentage: a waiting report is dropped.
+
+`Stages` derives the stage from the events: a checkpoint, the next stage or a successful end completes the open stage.
 """
 
 from __future__ import annotations
@@ -14,10 +16,9 @@ from typing import TYPE_CHECKING
 
 from callsheet.kernel.events import TERMINAL_EVENTS
 
-from .stages import BEGINS
-
 if TYPE_CHECKING:
     from callsheet.kernel.job import Event
+    from callsheet.store.protocol import Store
 
     from .projection import ContractEvent
 
@@ -72,3 +73,48 @@ class Debounce:
     def _span_of(self, report: ContractEvent) -> int:
         """Return the number of the span that a report counts for."""
         return max(report.ms // self._span_ms, self._sent_span + 1)
+
+
+BEGINS = frozenset({"running", "stage"})  # a new attempt has no stage yet
+SPEAKS = BEGINS | {"checkpoint", "done"}  # types of events that say something about stages
+LOOK, MOST = 200, 20_000  # events read, at first and at most
+
+
+class Stages:
+    """Tracks the stage that has started and is not yet reported as completed; '' if no stage is open."""
+
+    def __init__(self) -> None:
+        self.open = ""
+
+    def completed_by(self, event: Event) -> str:
+        """Apply an event; returns the stage that the event completes implicitly, '' if none."""
+        before = self.open
+        if event.type in BEGINS:
+            self.open = event.step if event.type == "stage" else ""
+        elif event.type == "checkpoint" and event.step == before:
+            self.open = ""  # the checkpoint itself reports this completion
+        return before if event.type in ("stage", "done") else ""
+
+
+async def since_its_stage_began(store: Store, job_id: str, before: int) -> list[Event]:
+    """Return the job's events from the start of its stage or attempt, up to event number `before`."""
+    look = LOOK
+    while True:
+        first = max(0, before - 1 - look)
+        events = await _events(store, job_id, first, before)
+        begins = [n for n, event in enumerate(events) if event.type in BEGINS]
+        if begins or first == 0 or look >= MOST:
+            return events[begins[-1] :] if begins else events
+        look *= 10
+
+
+async def _events(store: Store, job_id: str, after: int, before: int) -> list[Event]:
+    """Return the events between two numbers, read by pages."""
+    events: list[Event] = []
+    while after < before - 1:
+        page = await store.events({job_id: after}, min(LOOK * 5, before - 1 - after))
+        if not page:
+            break
+        events += page
+        after = page[-1].seq
+    return events

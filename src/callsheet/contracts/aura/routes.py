@@ -26,7 +26,7 @@ from callsheet.kernel.job import Idempotency, Job, NewJob, Status
 from callsheet.kernel.wire import encode, parse_event_id
 from callsheet.store.protocol import JobQuery
 
-from .cleanup import cleanup_of
+from .folders import cleanup_of
 from .models import (
     COMPOSE,
     CancelBody,

@@ -11,9 +11,8 @@ from callsheet.http.sse import EventStream, frame
 from callsheet.kernel.errors import CallsheetError, JobNotFound
 from callsheet.kernel.events import TERMINAL_EVENTS
 
-from .debounce import SPAN_MS, Debounce
+from .debounce import SPAN_MS, Debounce, Stages, since_its_stage_began
 from .projection import PLACES, ContractEvent, Output, Position, contract_events, log_lines
-from .stages import Stages, since_its_stage_began
 
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher

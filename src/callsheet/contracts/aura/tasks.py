@@ -10,7 +10,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -32,11 +32,11 @@ from callsheet.objects.folders import REFERENCE, key_of, steps_of
 from callsheet.objects.owned import with_folders
 from callsheet.worker.context import Context
 from callsheet.worker.outages import words_of
+from callsheet.worker.pipeline import TakesTasks
 from callsheet.worker.signals import Fatal, Retry
 
 from ..attempts import llm_errors_as_outcomes  # noqa: TID252 - what contracts share
-from .cleanup import SWEEP_S, log
-from .folders import Folders, Hold
+from .folders import SWEEP_S, Folders, Hold, log
 from .models import COMPOSE
 
 RETRY = Backoff(base_ms=2_000, cap_ms=60_000)
@@ -48,20 +48,6 @@ TYPES = {
     "manifest.json": "application/json",
 }
 Result = dict[str, Any]
-
-
-class TakesTasks(Protocol):
-    """The part of `Callsheet` that this module needs; it cannot import `Callsheet`, which is a higher layer."""
-
-    @property
-    def task(self) -> Any:
-        """Return the app's task decorator."""
-        ...
-
-    @property
-    def objects_url(self) -> str:
-        """Return the URL of the app's object store, or ''."""
-        ...
 
 
 def add_tasks(app: TakesTasks, folders: Folders | None = None) -> None:

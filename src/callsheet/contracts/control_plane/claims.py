@@ -14,7 +14,7 @@ from callsheet.kernel import commands
 from callsheet.kernel.job import Job
 from callsheet.store.protocol import ClaimRequest
 
-from . import isolation, leases, refusals, versions
+from . import hand_backs, leases, versions
 from .models import ClaimBody
 from .waiting import Waiting, Wish
 
@@ -130,7 +130,7 @@ class Claimer:
         """Claim jobs, up to ROUNDS times, until one has a payload that can be sent or no job is due."""
         for _ in range(ROUNDS):
             claimed_jobs = await self._claim(owner)
-            jobs = await self._usable(await refusals.set_aside(self._engine, self._worker.worker_id, claimed_jobs))
+            jobs = await self._usable(await hand_backs.set_aside(self._engine, self._worker.worker_id, claimed_jobs))
             if jobs or not claimed_jobs:
                 return jobs
         return []
@@ -149,7 +149,7 @@ class Claimer:
 
     async def _usable(self, jobs: list[Job]) -> list[Job]:
         """Return the jobs whose payload can be sent to a worker; each other job is ended or released."""
-        self._contents = await isolation.usable(self._state, jobs) if jobs else {}
+        self._contents = await hand_backs.usable(self._state, jobs) if jobs else {}
         return [job for job in jobs if job.job_id in self._contents]
 
     async def _answer(self, jobs: list[Job], token: str) -> dict[str, Any]:

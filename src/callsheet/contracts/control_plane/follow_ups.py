@@ -1,14 +1,24 @@
-"""Follow-up jobs, created with a success. They belong to the parent's tenant, in queues that the worker may fill."""
+"""Follow-up jobs, created with a success: whose they are, in which queues, and how many a worker may create.
+
+They belong to the parent's tenant. A tenant-bound worker may create as many as the tenant's remaining quota of queued
+jobs. One is always allowed in place of its parent, so that a running job can always end. Each process decides the
+requests of one tenant one after another, so that each request counts the jobs of earlier requests.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Iterable, Sequence
 from typing import TYPE_CHECKING
+from weakref import WeakValueDictionary
 
 from callsheet.engine.ids import new_ids
+from callsheet.engine.stored import quota_exceeded
 from callsheet.http.batcher import reserved_task_problem
 from callsheet.http.problems import Problem
+from callsheet.http.state import PerServer, ServerState
 from callsheet.kernel.contracts import PAYLOAD_CHECKED, TASKS
 from callsheet.kernel.errors import DependencyNotFound
 from callsheet.kernel.job import NewJob, OnDependencyFailure
@@ -19,9 +29,11 @@ from .models import FollowUp
 
 if TYPE_CHECKING:
     from callsheet.engine import Engine
+    from callsheet.engine.quotas import Quotas
     from callsheet.kernel.job import Job
 
     from .binding import Holder
+
 
 DERIVED_VERSION = 5  # UUID version for ids derived from names
 SHARED_KEYS = ("unique_key", "concurrency_key")  # names that all tenants of a store share
@@ -85,3 +97,45 @@ def _new_job(parent: Job, request: FollowUp) -> NewJob:
         on_dependency_failure=OnDependencyFailure(request.on_dependency_failure),
         **{**options, "correlation_id": request.correlation_id or parent.correlation_id or parent.job_id},
     )
+
+
+class Places:
+    """The remaining quota for the follow-up jobs of one request. With `quotas` None there is no limit."""
+
+    def __init__(self, quotas: Quotas | None) -> None:
+        self._quotas = quotas
+        self._left: dict[str, int | None] = {}
+
+    async def take(self, requester_id: str, count: int) -> None:
+        """Use quota for a job's `count` follow-up jobs; raises QuotaExceeded if the tenant has too little left."""
+        if self._quotas is None or count <= 1:
+            return
+        if requester_id not in self._left:
+            self._left[requester_id] = await self._quotas.room(requester_id)
+        left = self._left[requester_id]
+        if left is None:
+            return
+        if left < count:
+            limit = self._quotas.limits_of(requester_id).queued or 0
+            raise quota_exceeded("queued", requester_id, limit=limit, used=limit - left)
+        self._left[requester_id] = left - count
+
+
+class Lines(WeakValueDictionary[str, asyncio.Lock]):
+    """One lock per tenant whose workers are creating follow-up jobs in this process."""
+
+
+LINES = PerServer(lambda _: Lines())
+
+
+@contextlib.asynccontextmanager
+async def places_of(state: ServerState, worker: Holder, tenants: Iterable[str]) -> AsyncIterator[Places]:
+    """Lock the tenants and yield their remaining quotas; workers of all tenants are an operator's and have no limit."""
+    if worker.tenants is None:
+        yield Places(None)
+        return
+    lines = LINES.of(state)
+    async with contextlib.AsyncExitStack() as stack:
+        for tenant in sorted(set(tenants)):  # in order, so that no two wait for each other
+            await stack.enter_async_context(lines.setdefault(tenant, asyncio.Lock()))
+        yield Places(state.quotas)

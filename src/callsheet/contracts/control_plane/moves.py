@@ -23,11 +23,10 @@ from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import clean, encode
 from callsheet.store.protocol import Settled
 
-from . import logs, refusals
+from . import hand_backs, logs
 from .artifacts import adopt
 from .claims import waiting_of
-from .fan_outs import Places, places_of
-from .follow_ups import follow_ups_of
+from .follow_ups import Places, follow_ups_of, places_of
 from .leases import Lease, Proof, prove
 from .models import Chunk, LogEnd, MoveBody
 
@@ -208,7 +207,7 @@ async def _complete(state: ServerState, worker: Holder, lease: Lease, move: Move
 def _release(job: Job, worker: Holder, move: MoveBody) -> Settlement:
     """Return the settlement that hands a job back; after an outage the server's policy sets the delay."""
     if not move.waits_for:
-        return refusals.release(job, worker.worker_id, move.delay_ms, is_refusal=move.reason == "incapable")
+        return hand_backs.release(job, worker.worker_id, move.delay_ms, is_refusal=move.reason == "incapable")
     rand = random.random()  # noqa: S311 - jitter
     if move.patience_ms is not None:
         return hand_on(job, patience_ms=move.patience_ms, rand=rand)

@@ -25,9 +25,9 @@ from callsheet.kernel.errors import DuplicateJob, JobNotFound
 from callsheet.kernel.job import NewJob
 
 from . import paths
-from .access import ALWAYS, BODY, MayRead, VideoId, catalog_of, reader_of, video_of
 from .jobs import clip_job
 from .models import ClipBody, ClipList, ClipReceipt, ClipRequest, clip_body
+from .visibility import ALWAYS, BODY, MayRead, VideoId, catalog_of, reader_of, video_of
 
 router = APIRouter(tags=["clips"])
 ClipId = Annotated[str, Path(description="The clip's id.")]

@@ -1,9 +1,15 @@
-"""New jobs of the contract. Routes, the scanner and the command line enqueue them without importing the stages."""
+"""New jobs of the contract, and the progress of a video's jobs, for callers that do not import the stages."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import NamedTuple
 
+from callsheet.catalog.protocol import Catalog
+from callsheet.catalog.records import SERVICE, Video, VideoStatus
+from callsheet.engine import Engine
 from callsheet.engine.ids import new_id
 from callsheet.kernel.job import NewJob
 from callsheet.kernel.wire import encode
@@ -57,4 +63,44 @@ def clip_job(video_id: str, clip_id: str, span: tuple[int, int], padding_ms: int
         contract=CONTRACT,
         retry=CONTRACT,
         correlation_id=video_id,
+    )
+
+
+LOOK_S = 0.25
+OVER = (VideoStatus.READY, VideoStatus.FAILED)
+
+
+class Far(NamedTuple):
+    """A video and the percentage of each stage that has begun."""
+
+    video: Video
+    stages: dict[str, float]
+
+    @property
+    def is_over(self) -> bool:
+        """Return True if the video is ready or has failed."""
+        return self.video.status in OVER
+
+
+async def follow(engine: Engine, catalog: Catalog, video_id: str, look_s: float = LOOK_S) -> AsyncIterator[Far]:
+    """Yield the video's progress every `look_s` seconds until the video is ready, failed or deleted."""
+    while (progress := await far(engine, catalog, video_id)) is not None:
+        yield progress
+        if progress.is_over:
+            return
+        await asyncio.sleep(look_s)
+
+
+async def far(engine: Engine, catalog: Catalog, video_id: str) -> Far | None:
+    """Return the video's present progress, None for an unknown video."""
+    video = await catalog.video(video_id, SERVICE)
+    if video is None:
+        return None
+    jobs: dict[str, str] = json.loads(video.jobs)
+    stages = [stage for stage in PIPELINE if stage in jobs]
+    jobs_by_id = {
+        job.job_id: job for job in await engine.store.get([jobs[stage] for stage in stages]) if job is not None
+    }
+    return Far(
+        video, {stage: jobs_by_id[jobs[stage]].progress if jobs[stage] in jobs_by_id else 100.0 for stage in stages}
     )

@@ -18,10 +18,10 @@ from callsheet.http.state import state_of
 from callsheet.kernel.job import Status
 from callsheet.store.protocol import JobQuery
 
-from .access import ALWAYS, MayRead, catalog_of
 from .jobs import NAME
 from .models import PipelineJob, PipelineJobs, pipeline_job
 from .parts import CONTRACT
+from .visibility import ALWAYS, MayRead, catalog_of
 
 STATUSES = {
     "queued": (Status.QUEUED,),

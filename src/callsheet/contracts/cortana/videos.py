@@ -28,9 +28,9 @@ from callsheet.objects.folders import parts_of
 from callsheet.store.protocol import Document
 
 from . import paths
-from .access import ALWAYS, BODY, MayRead, MayWrite, VideoId, catalog_of, check_change, reader_of, video_of
 from .jobs import PIPELINE, stage_job, start_job
 from .models import Added, Again, NewVideo, Started, VideoBody, VideoList, video_body
+from .visibility import ALWAYS, BODY, MayRead, MayWrite, VideoId, catalog_of, check_change, reader_of, video_of
 
 UPLOAD = "video_upload"  # document kind: the upload that a video waits for
 router = APIRouter(prefix="/videos", tags=["videos"])

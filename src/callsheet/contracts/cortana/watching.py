@@ -1,11 +1,11 @@
-"""Routes for players and readers of a video: HLS stream, poster, frames, texts, entities and exports."""
+"""Routes for players, readers and searchers of videos: HLS stream, poster, frames, texts, entities, exports, search."""
 
 from __future__ import annotations
 
 import bisect
 import json
 import re
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Path, Query
 from starlette.requests import Request
@@ -13,6 +13,7 @@ from starlette.responses import Response, StreamingResponse
 
 from callsheet.api.objects import object_response
 from callsheet.catalog.records import Segment
+from callsheet.catalog.search import records
 from callsheet.http import problems
 from callsheet.http.json_bodies import JsonAnswer
 from callsheet.http.object_access import objects_of
@@ -23,8 +24,8 @@ from callsheet.media.reading.records import Range
 from callsheet.objects import ObjectNotFound
 
 from . import paths
-from .access import ALWAYS, MayRead, VideoId, catalog_of, reader_of, video_of
-from .models import EntityList, Export, SegmentList, segment_body
+from .models import EntityList, Export, FoundBody, SegmentList, SuggestionList, found_body, segment_body
+from .visibility import ALWAYS, MayRead, VideoId, catalog_of, reader_of, video_of
 
 PLAIN = re.compile(r"[A-Za-z0-9_-]{1,80}\.(m3u8|ts)").fullmatch
 FILES = ("video_not_found", "object_not_found", "objects_unavailable", "range_not_satisfiable")
@@ -137,3 +138,64 @@ def as_range(segment: Segment) -> Range:
         segment.language,
         segment.seen,
     )
+
+
+search_router = APIRouter(prefix="/search", tags=["search"])
+EntityType = Literal["mention", "hashtag", "url", "emoji", "number"]
+Time = Annotated[int | None, Query(ge=0, description="Milliseconds within the video.")]
+
+
+@search_router.get(
+    "",
+    summary="Search all videos",
+    response_model=FoundBody,
+    responses=problems.responses(*ALWAYS, "validation_failed", "invalid_input"),
+)
+async def search(  # noqa: PLR0913 - what can be asked
+    request: Request,
+    who: MayRead,
+    *,
+    q: Annotated[str, Query(description='Words, "phrases", -without.')] = "",
+    mode: Annotated[Literal["fuzzy", "exact", "substring"], Query()] = "fuzzy",
+    video_id: Annotated[list[str] | None, Query(max_length=100)] = None,
+    from_ms: Time = None,
+    to_ms: Time = None,
+    entity: Annotated[EntityType | None, Query()] = None,
+    value: Annotated[str | None, Query(max_length=500, description="The entity's value.")] = None,
+    language: Annotated[str | None, Query(max_length=20)] = None,
+    min_confidence: Annotated[float, Query(ge=0, le=1)] = 0.0,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    cursor: Annotated[str | None, Query(max_length=500)] = None,
+) -> JsonAnswer:
+    """Search on-screen text, best hits first. Words with a wrong letter match too, and rank behind exact matches."""
+    query = records.Query(
+        q,
+        mode,
+        tuple(video_id or ()),
+        from_ms,
+        to_ms,
+        entity,
+        value,
+        language,
+        min_confidence,
+        limit,
+        cursor,
+    )
+    return JsonAnswer(found_body(await catalog_of(state_of(request)).search(query, reader_of(who))))
+
+
+@search_router.get(
+    "/suggestions",
+    summary="Words that begin so",
+    response_model=SuggestionList,
+    responses=problems.responses(*ALWAYS, "validation_failed"),
+)
+async def suggestions(
+    request: Request,
+    who: MayRead,
+    q: Annotated[str, Query(min_length=1, max_length=100)],
+    limit: Annotated[int, Query(ge=1, le=50)] = 8,
+) -> JsonAnswer:
+    """List words with this prefix, most frequent first."""
+    words = await catalog_of(state_of(request)).suggest(q, limit, reader_of(who))
+    return JsonAnswer({"suggestions": [suggestion._asdict() for suggestion in words]})

@@ -22,7 +22,7 @@ from callsheet.outbox.signing import key_of, signed_headers
 from callsheet.vault.errors import CredentialRejected
 
 from .download import Refused
-from .places import Place
+from .locations import Place
 
 if TYPE_CHECKING:
     from callsheet.kernel.job import Job

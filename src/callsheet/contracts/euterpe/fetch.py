@@ -13,8 +13,8 @@ from callsheet.objects.errors import ObjectsUnavailable, ObjectTooLarge
 
 from .access import s3_objects
 from .download import free_bytes
+from .locations import OWN, URL, Place
 from .pace import minimum_pace
-from .places import OWN, URL, Place
 
 if TYPE_CHECKING:
     from callsheet.worker.context import Context

@@ -11,7 +11,7 @@ from callsheet.kernel.new_jobs import MAX_PRIORITY
 from callsheet.media.errors import InvalidOutput
 from callsheet.media.spec import OutputSpec, check_spec
 
-from .places import S3, URL, Place, source_of, target_of
+from .locations import S3, URL, Place, source_of, target_of
 
 STRICT = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 Format = Literal["mp3", "aac", "opus", "flac", "wav", "mp4", "webm", "hls"]

@@ -32,8 +32,8 @@ from callsheet.outbox.endpoints import EndpointNotFound
 from callsheet.vault import Secret, Vault, keyring_from
 
 from .ids import JobIds, ids_of
+from .locations import OWN, URL, Place, source_of, target_of, without_signature
 from .models import CredentialsReceipt, CredentialsRequest, TranscodeReceipt, TranscodeRequest, TranscodeStatus
-from .places import OWN, URL, Place, source_of, target_of, without_signature
 from .tasks import NAME, QUEUE
 
 SIGNED_S = 3_600

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from callsheet.kernel.contracts import EUTERPE
 from callsheet.kernel.errors import CallsheetError, InvalidPayload, Outage, StoreError
@@ -25,14 +25,15 @@ from callsheet.objects.errors import (
 from callsheet.vault.errors import CredentialRejected, NoKeyring, RefreshFailed, UnknownKek
 from callsheet.worker.context import Context
 from callsheet.worker.outages import outage_of, words_of
+from callsheet.worker.pipeline import TakesTasks
 from callsheet.worker.signals import Fatal, Retry
 
 from ..attempts import errors_as_outcomes, progress_within  # noqa: TID252 - what contracts share
 from .access import Access
 from .download import Downloads, Refused
 from .fetch import fetch
+from .locations import Place, source_of, target_of
 from .models import Output, Storage
-from .places import Place, source_of, target_of
 from .upload import upload
 
 if TYPE_CHECKING:
@@ -61,15 +62,6 @@ class Parts(NamedTuple):
     downloads: Downloads
     rules: Rules
     max_source_bytes: int = MAX_SOURCE_BYTES
-
-
-class TakesTasks(Protocol):
-    """The part of `Callsheet` that this module needs; it cannot import `Callsheet`, which is a higher layer."""
-
-    @property
-    def task(self) -> Any:
-        """Return the app's task decorator."""
-        ...
 
 
 class Asked(NamedTuple):

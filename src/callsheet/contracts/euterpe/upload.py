@@ -16,8 +16,8 @@ from callsheet.media.hls import INDEX, MIME
 from callsheet.objects.errors import ObjectsError, ObjectsUnavailable
 
 from .access import s3_objects
+from .locations import OWN, Place
 from .pace import minimum_pace, time_for
-from .places import OWN, Place
 
 if TYPE_CHECKING:
     from callsheet.media.output import Output

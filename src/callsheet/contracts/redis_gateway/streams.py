@@ -25,8 +25,8 @@ from callsheet.kernel.job import Event, Job, Status
 from callsheet.kernel.wire import event_id
 from callsheet.store.protocol import JobQuery
 
+from .cursor import known_seq
 from .models import EventBody, EventList, Snapshot, Snapshots, Ticket, snapshot
-from .places import known_seq
 
 if TYPE_CHECKING:
     from callsheet.engine.watch import Watcher

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from typing import Annotated, Any, Literal, NamedTuple, NotRequired, Protocol, TypeVar
+from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypeVar
 
 from pydantic import BeforeValidator, ConfigDict, Field, JsonValue
 from typing_extensions import TypedDict
@@ -24,6 +24,7 @@ from callsheet.llm.tools import Tools
 from callsheet.llm.vector_stores import open_vectors
 from callsheet.llm.vectors import Collection, Passage, unit
 from callsheet.worker.context import Context
+from callsheet.worker.pipeline import TakesTasks
 
 from ..attempts import llm_errors_as_outcomes  # noqa: TID252 - what contracts share
 
@@ -43,20 +44,6 @@ class Document(TypedDict):
     id: Annotated[str, Field(min_length=1, max_length=500)]
     text: str
     title: NotRequired[str]
-
-
-class TakesTasks(Protocol):
-    """The part of `Callsheet` that this module needs; it cannot import `Callsheet`, which is a higher layer."""
-
-    @property
-    def database_url(self) -> str:
-        """Return the URL of the app's job store."""
-        ...
-
-    @property
-    def task(self) -> Any:
-        """Return the app's task decorator."""
-        ...
 
 
 def _refuse(_: object) -> None:

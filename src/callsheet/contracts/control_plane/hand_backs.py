@@ -1,6 +1,8 @@
-"""Prepares the payload of each claimed job separately: an unusable payload ends its own job and fails no claim.
+"""Claimed jobs that go back: those with an unusable payload, and those that this worker has refused before.
 
-While the object store is down, or denies access to the server, affected jobs are released without counting an attempt.
+An unusable payload ends its own job and fails no claim. While the object store is down, or denies access to the server,
+affected jobs are released without counting an attempt. A worker that cannot run a job refuses it once; the server then
+offers the job to other workers.
 """
 
 from __future__ import annotations
@@ -11,8 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from callsheet.kernel import commands
 from callsheet.kernel.errors import CallsheetError, StoreError
+from callsheet.kernel.job import Job, Outcome
 from callsheet.kernel.retry import JobError
+from callsheet.kernel.settlement import Settlement
 from callsheet.kernel.wire import clean, decode
+from callsheet.net.backoff import pause_after
 from callsheet.objects import InvalidKey, KeyConflict, ObjectNotFound, ObjectsError
 
 from .artifacts import inputs
@@ -20,6 +25,7 @@ from .artifacts import inputs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from callsheet.engine import Engine
     from callsheet.http.state import ServerState
     from callsheet.kernel.job import Job
     from callsheet.kernel.settlement import Settlement
@@ -96,3 +102,31 @@ def _check_depth(text: str, value: Any) -> None:
 
 def _parts(value: dict[str, Any] | list[Any]) -> list[Any]:
     return list(value.values()) if isinstance(value, dict) else value
+
+
+REFUSAL = "~refused:"
+FRESH = 2  # events of a job that was never handed back: queued, running
+SET_ASIDE_MS = (1_000, 30_000)  # shortest and longest delay of a job offered to a worker that had refused it
+
+
+def release(job: Job, worker_id: str, delay_ms: int, *, is_refusal: bool) -> Settlement:
+    """Return the settlement that hands a job back; with `refused`, a checkpoint records this worker's refusal."""
+    settlement = commands.release(job, delay_ms=delay_ms)
+    if is_refusal and settlement.outcome is Outcome.RELEASED:
+        return settlement._replace(checkpoint=(f"{REFUSAL}{worker_id}", "true"))
+    return settlement
+
+
+async def set_aside(engine: Engine, worker_id: str, jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs that this worker has not refused; hand the refused ones back, each time with a longer delay."""
+    usable, back = [], []
+    for job in jobs:
+        checkpoints = await engine.store.checkpoints(job.job_id) if job.event_seq > FRESH else {}
+        if f"{REFUSAL}{worker_id}" in checkpoints:
+            delay_ms = int(pause_after(job.event_seq // 2 - FRESH, *SET_ASIDE_MS))
+            back.append(commands.release(job, delay_ms=delay_ms))
+        else:
+            usable.append(job)
+    if back:
+        await engine.settle(back)
+    return usable
