@@ -35,6 +35,13 @@ def test_a_stop_names_files_that_exist(stop: str) -> None:
     assert [name for name in files_named if not is_there(name, stop)] == []
 
 
+def test_the_table_of_where_to_find_names_files_that_exist() -> None:
+    table = TOUR.partition("## Where to find")[2].partition("\n## ")[0]
+    names = re.findall(r"`([\w./-]+(?:/|\.(?:py|lua|sql|md)))`", table)
+    assert names
+    assert [name for name in names if not (SRC / name).exists() and not (ROOT / name).exists()] == []
+
+
 def test_every_folder_of_the_program_is_on_the_way() -> None:
     packages = {path.parent.name for path in SRC.glob("*/__init__.py")}
     assert [name for name in sorted(packages) if not re.search(rf"`{name}[/`]", TOUR)] == []
