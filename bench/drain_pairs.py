@@ -57,7 +57,7 @@ async def measure(kind: str, *, base: Path, quick: bool) -> None:
 
 
 def _drain(checkout: Path, url: str, jobs: int) -> float:
-    """Drain in a process of its own; return the processor time of one job in µs."""
+    """Drain in a separate process; return the processor time of one job in µs."""
     command = [sys.executable, "-P", str(SIDE), url, str(jobs)]
     environment = {**os.environ, "PYTHONPATH": str(checkout / "src"), "PYTHONHASHSEED": "0"}
     answer = json.loads(subprocess.run(command, env=environment, check=True, stdout=subprocess.PIPE).stdout)

@@ -1,6 +1,6 @@
 """One side of `drain_pairs`: drains no-op jobs by one worker of whichever checkout is on the path, and prints its CPU.
 
-Runs as a program of its own: `PYTHONPATH=CHECKOUT/src python drain_side.py URL JOBS`. It uses only what every version
+Runs as a separate program: `PYTHONPATH=CHECKOUT/src python drain_side.py URL JOBS`. It uses only what every version
 of Callsheet has.
 """
 
