@@ -116,12 +116,12 @@ async def test_declared_schedules_follow_the_code_and_others_stay(engine: Engine
     store = engine.store
     one, other = Schedule("one", "* * * * *", "tick"), Schedule("other", "* * * * *", "tick")
     await put_schedule(store, Schedule("of-somebody", "* * * * *", "tick"), now=NOON)
-    await declare_schedules(store, "another-app", [Schedule("theirs", "* * * * *", "tick")], now=NOON)
-    assert await declare_schedules(store, "shop", [one, other], now=NOON) == ["one", "other"]
-    assert await declare_schedules(store, "shop", [one, other], now=NOON) == []
+    await declare_schedules(store, {"another-app": [Schedule("theirs", "* * * * *", "tick")]}, now=NOON)
+    assert await declare_schedules(store, {"shop": [one, other]}, now=NOON) == ["one", "other"]
+    assert await declare_schedules(store, {"shop": [one, other]}, now=NOON) == []
     await pause_schedule(store, "one", paused=True, now=NOON)
     changed = one._replace(cron="0 * * * *")
-    assert sorted(await declare_schedules(store, "shop", [changed], now=NOON)) == ["one", "other"]
+    assert sorted(await declare_schedules(store, {"shop": [changed]}, now=NOON)) == ["one", "other"]
     left = {found.schedule.name: found.schedule for found in await schedule_states(store)}
     assert sorted(left) == ["of-somebody", "one", "theirs"]
     assert (left["one"].cron, left["one"].paused) == ("0 * * * *", True)

@@ -83,7 +83,7 @@ async def test_a_tenant_has_a_bound(small: Live, monkeypatch: pytest.MonkeyPatch
 
 
 async def test_a_declared_schedule_can_be_paused_and_not_changed(live: Live) -> None:
-    await declare_schedules(live.engine.store, "shop", [Schedule("nightly", "0 3 * * *", "report")])
+    await declare_schedules(live.engine.store, {"shop": [Schedule("nightly", "0 3 * * *", "report")]})
     problem(await live.client.put("/v1/schedules/nightly", json=HOURLY), 409, "document_conflict")
     problem(await live.client.delete("/v1/schedules/nightly"), 409, "document_conflict")
     body = (await live.client.post("/v1/schedules/nightly/pause")).json()

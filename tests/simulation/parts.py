@@ -59,6 +59,9 @@ class Source:
         """Return the simulation's tasks."""
         return DEFINITIONS
 
+    async def register(self) -> None:
+        """Register nothing: the simulated stores have no server that asks."""
+
     async def engine(self) -> Engine:
         """Return this process' engine."""
         return self.its_engine

@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Self, TypeVar, Un
 
 from callsheet.catalog import catalog_url, migrate_beside, open_catalog
 from callsheet.engine import Engine
-from callsheet.engine.schedules import Schedule, delete_schedule, put_schedule, schedules
+from callsheet.engine.schedules import Schedule, declare_schedules, delete_schedule, put_schedule, schedules
 from callsheet.extras import needed_for
+from callsheet.kernel.durations import Duration
 from callsheet.kernel.errors import InvalidTask, UnknownStore, UnknownTask
 from callsheet.settings import DEFAULT_DATABASE_URL, contract_objects_url
 from callsheet.worker import Worker
 from callsheet.worker.context import Context
 from callsheet.worker.current import RUN, tasks_run_here
 from callsheet.worker.definition import Definition
+from callsheet.worker.registration import register_tasks
 
 from .counting import AppCounter, AppOwners
+from .declared_schedules import ScheduleOptions, program_name, schedule_of
 from .handle import JobHandle
 from .options import TaskOptions, definition_of
 from .per_loop import PerLoop
@@ -63,6 +66,7 @@ class Callsheet:
         self.catalog_url = os.environ.get("CALLSHEET_CATALOG_URL", "")
         self.requester_id = requester_id
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.declared_schedules: list[Schedule] = []
         self.definitions: dict[str, Definition] = {}
         self._engines = PerLoop(self._open_engine)
         self._objects = PerLoop(self._open_objects)
@@ -207,6 +211,37 @@ class Callsheet:
         `connection` is asyncpg's, psycopg's or sqlite3's, to the same database. A sync connection needs no `await`.
         """
         return within(self, connection)
+
+    def cron(self, line: str, **options: Unpack[ScheduleOptions]) -> Callable[[Task[P, R]], Task[P, R]]:
+        """Declare that a task runs at the times of a cron line: `@app.cron("0 3 * * *", timezone="Europe/Berlin")`.
+
+        It stands above `@app.task`. Workers write the schedules that their program declares, and delete those that it
+        does not declare any more.
+        """
+        return lambda task: self._declare_schedule(task, schedule_of(task, options, cron=line))
+
+    def every(self, interval: Duration, **options: Unpack[ScheduleOptions]) -> Callable[[Task[P, R]], Task[P, R]]:
+        """Declare that a task runs at an interval: `@app.every("10m")`, above `@app.task`. As `cron` in all else."""
+        return lambda task: self._declare_schedule(task, schedule_of(task, options, every=interval))
+
+    def _declare_schedule(self, task: Task[P, R], schedule: Schedule) -> Task[P, R]:
+        if any(other.name == schedule.name for other in self.declared_schedules):
+            raise InvalidTask(f"two schedules are called {schedule.name!r}; give one of them another name=")
+        self.declared_schedules.append(schedule)
+        return task
+
+    async def register(self, engine: Engine | None = None) -> None:
+        """Tell the store which tasks this program serves and which schedules it declares. Workers call it themselves.
+
+        A module that has tasks but declares no schedule any more loses those that it declared.
+        """
+        store = (engine or await self.engine()).store
+        await register_tasks(store, self.definitions)
+        programs = {name: program_name(each.function.__module__) for name, each in self.definitions.items()}
+        by_program: dict[str, list[Schedule]] = {program: [] for program in programs.values()}
+        for schedule in self.declared_schedules:
+            by_program[programs[schedule.kind]].append(schedule)
+        await declare_schedules(store, by_program)
 
     async def put_schedule(self, schedule: Schedule) -> None:
         """Create a schedule, or replace the schedule of that name; the next slot fires first."""

@@ -28,7 +28,7 @@ from .quotas import Quotas, slot_of
 from .silent_workers import silence_ms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from callsheet.store.protocol import Store
 
@@ -198,25 +198,30 @@ async def put_schedule(store: Store, schedule: Schedule, *, now: int | None = No
 
 
 async def declare_schedules(
-    store: Store, app: str, schedules_now: Sequence[Schedule], *, now: int | None = None
+    store: Store, by_program: Mapping[str, Sequence[Schedule]], *, now: int | None = None
 ) -> list[str]:
-    """Let the stored schedules of a program's code be those that it declares now; return the names that changed.
+    """Let the stored schedules of programs be those that they declare now; return the names that changed.
 
     Schedules that were made in another way, or by another program, stay. A pause by an operator stays, too.
     """
     before_by_name = {state.schedule.name: state.schedule for state in await schedule_states(store)}
-    names = {schedule.name for schedule in schedules_now}
-    changes = [n for n, s in before_by_name.items() if s.source == Source.CODE and s.app == app and n not in names]
+    names = {schedule.name for schedules_now in by_program.values() for schedule in schedules_now}
+    changes = [
+        name
+        for name, schedule in before_by_name.items()
+        if schedule.source == Source.CODE and schedule.app in by_program and name not in names
+    ]
     for name in changes:
         await delete_schedule(store, name)
-    for schedule in schedules_now:
-        before = before_by_name.get(schedule.name)
-        own = schedule._replace(source=Source.CODE.value, app=app, paused=before.paused if before else False)
-        if own == before:
-            continue
-        with contextlib.suppress(DocumentConflict):  # another process of the same program was faster
-            await put_schedule(store, own, now=now)
-            changes.append(schedule.name)
+    for program, schedules_now in by_program.items():
+        for schedule in schedules_now:
+            before = before_by_name.get(schedule.name)
+            own = schedule._replace(source=Source.CODE.value, app=program, paused=before.paused if before else False)
+            if own == before:
+                continue
+            with contextlib.suppress(DocumentConflict):  # another process of the same program was faster
+                await put_schedule(store, own, now=now)
+                changes.append(schedule.name)
     return changes
 
 

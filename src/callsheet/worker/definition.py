@@ -82,6 +82,10 @@ class Definition:
         """Return a stored result in the function's annotated return type."""
         return self._schema.read_result(text)
 
+    def json_schemas(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Return the JSON schemas of the arguments and of the result; None for what has none."""
+        return self._schema.json_schemas()
+
     @cached_property
     def _signature(self) -> inspect.Signature:
         signature = inspect.signature(self.function)

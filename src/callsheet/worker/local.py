@@ -18,6 +18,7 @@ from callsheet.store.tasks import end
 
 from .ahead import Ahead
 from .heartbeat import Heartbeat
+from .registration import register_until_ended
 from .shift import STALE_AFTER_S, WorkerLoop
 from .workspace import sweep_until_ended
 
@@ -122,7 +123,9 @@ class LocalWorkerLoop(WorkerLoop):
         return queues
 
     def _background_tasks(self) -> Sequence[Coroutine[None, None, None]]:
-        return self._listen(), sweep_until_ended(self._options.workspaces, self._local.store.get)
+        coroutines = [self._listen(), sweep_until_ended(self._options.workspaces, self._local.store.get)]
+        register = self._options.register
+        return [*coroutines, register_until_ended(register)] if register is not None else coroutines
 
     async def _listen(self) -> None:
         """Wake the claim loop for hints about our queues, and request a heartbeat for our jobs that a hint names."""

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, TypedDict
@@ -61,7 +61,8 @@ class Options:
     number of claimed jobs that wait for a free slot; jobs that cannot start within a moment are not claimed ahead.
     `drain`: the time that SIGTERM waits for running jobs. `grace`: the time limit for a stopped job to end. `poll`: the
     longest sleep without a wake-up. `task_patience`: the time during which a job of an unknown task is handed on to
-    other workers before its dead letter. `objects`: makes the objects of a job; set by the app, no keyword of `Worker`.
+    other workers before its dead letter. `objects` makes the objects of a job, `register` tells the store of the
+    program's tasks and schedules; both are set by the app, no keywords of `Worker`.
     """
 
     queues: tuple[str, ...] = ()
@@ -76,6 +77,7 @@ class Options:
     workspaces: Path | None = None
     housekeeping: bool = True
     objects: Callable[[Job, asyncio.AbstractEventLoop | None], OwnedObjects] | None = None
+    register: Callable[[], Awaitable[None]] | None = None
 
     def __post_init__(self) -> None:
         if self.concurrency < 1:

@@ -46,6 +46,10 @@ class Source(Protocol):
         """Return the engine of this event loop."""
         ...
 
+    async def register(self) -> None:
+        """Tell the store which tasks this program serves and which schedules it declares."""
+        ...
+
     def objects_of(self, job: Job, loop: asyncio.AbstractEventLoop | None = None) -> OwnedObjects:
         """Return the objects that a job's task may use."""
         ...
@@ -55,7 +59,7 @@ class Worker:
     """One worker in this process. `await run()` works until `stop()`; with `burst` until no job is left."""
 
     def __init__(self, app: Source, **options: Unpack[WorkerOptions]) -> None:
-        self.options = replace(Options(**options), objects=app.objects_of)
+        self.options = replace(Options(**options), objects=app.objects_of, register=app.register)
         self.queues = self.options.queues or tuple(sorted({d.queue for d in app.definitions.values()}))
         if not self.queues:
             raise InvalidInput("this app has no tasks; declare one with @app.task, or name the queues to serve")

@@ -31,7 +31,7 @@ class Schema:
         annotations = {parameter.name: self._annotation(parameter, hints) for parameter in parameters.values()}
         # True when strict types alone make sure that values come back from JSON as they were
         self._is_closed = all(annotation in SCALARS for annotation in annotations.values())
-        adapter = self._adapter(parameters, annotations)
+        adapter = self._arguments_adapter = self._adapter(parameters, annotations)
         self._validate = adapter.validator.validate_python
         self._validate_json = adapter.validator.validate_json
         self._serialize = adapter.serializer.to_json
@@ -72,6 +72,10 @@ class Schema:
         """Return a stored result in the function's annotated return type."""
         return self._result.validate_json(text)
 
+    def json_schemas(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """Return the JSON schemas of the arguments and of the result; None for a type that JSON Schema cannot say."""
+        return _json_schema(self._arguments_adapter), _json_schema(self._result)
+
     def _annotation(self, parameter: inspect.Parameter, hints: Mapping[str, Any]) -> Any:
         if parameter.kind not in PLAIN:
             raise InvalidTask(f"task {self._name}: {parameter} cannot be a job's argument; name each parameter")
@@ -100,6 +104,13 @@ class Schema:
             return TypeAdapter(self._result_type)
         except pydantic.errors.PydanticUserError:
             return TypeAdapter(Any)
+
+
+def _json_schema(adapter: TypeAdapter[Any]) -> dict[str, Any] | None:
+    try:
+        return adapter.json_schema()
+    except (pydantic.errors.PydanticUserError, ValueError, TypeError):
+        return None
 
 
 def _describe(name: str, error: pydantic.ValidationError) -> str:
