@@ -244,10 +244,10 @@ class CreateJob(JobOptions):
         """Return the contract of the new job, given its task's record; raises Problem `task_reserved`."""
         if self.is_gateway:
             return OF_JOBS_ROUTE[self.task]
-        own_contract = record.contract if record is not None else ""
-        contract = self.contract or own_contract or CALLSHEET.name
-        if contract not in ANY_TASK or own_contract not in ("", contract) or TASKS.get(self.task, contract) != contract:
-            raise reserved_task_problem(self.task, own_contract)
+        task_owner = record.contract if record is not None else ""
+        contract = self.contract or task_owner or CALLSHEET.name
+        if contract not in ANY_TASK or task_owner not in ("", contract) or TASKS.get(self.task, contract) != contract:
+            raise reserved_task_problem(self.task, task_owner)
         return contract
 
 
