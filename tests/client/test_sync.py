@@ -102,7 +102,7 @@ async def _until_no_stream_is_open(site: ServerState) -> None:
 def test_the_key_is_not_shown() -> None:
     with SyncClient("http://127.0.0.1:9", "cs_live_secret") as client:
         assert repr(client) == "<SyncClient http://127.0.0.1:9>"
-        assert "secret" not in repr(client._opened.client)
+        assert "secret" not in repr(client._current.client)
 
 
 SCRIPT = """

@@ -7,7 +7,7 @@ import pytest
 
 from callsheet.engine import Engine
 from callsheet.outbox import Endpoints
-from callsheet.outbox.breaker import Breaker, Destination, Health, State, read, troubled
+from callsheet.outbox.breaker import Breaker, Destination, Health, State, read, stored_breakers
 from tests import stores
 from tests.outbox.kit import add_events, delivering, event, until
 from tests.outbox.sink import Sink, answer
@@ -102,11 +102,11 @@ async def test_processes_share_it_and_one_of_them_probes(kind: str) -> None:
     winner, other = (one, two) if winners[0] else (two, one)
     await other.refresh(later + 2_000)
     assert other.due(later + 2_000) == []
-    assert (await troubled(store, "acme"))[HERE].state is State.HALF_OPEN
-    assert await troubled(store, "mallory") == {}
+    assert (await stored_breakers(store, "acme"))[HERE].state is State.HALF_OPEN
+    assert await stored_breakers(store, "mallory") == {}
     await winner.record(HERE, ok=True, now=later)
     await other.refresh(later + 4_000)
-    assert (list(other.shut()), await troubled(store)) == ([], {})
+    assert (list(other.shut()), await stored_breakers(store)) == ([], {})
     await store.close()
 
 
@@ -116,7 +116,7 @@ async def test_an_open_breaker_spends_no_attempts_and_recovers_with_one_probe(
     has_looked, here, probes = asyncio.Event(), Destination("acme", sink.url[: -len("/hook")]), list[object]()
 
     async def down_until_it_is_looked_at(*args: Any) -> None:
-        breaker = (await troubled(engine.store)).get(here)
+        breaker = (await stored_breakers(engine.store)).get(here)
         if breaker is not None and breaker.state is State.HALF_OPEN:
             probes.append(args)
             await has_looked.wait()
@@ -134,11 +134,11 @@ async def test_an_open_breaker_spends_no_attempts_and_recovers_with_one_probe(
         seen = len(sink.got) - 1
         assert sum(row.attempt_count for row in rows) <= seen <= 13
         untouched = [row.event_id for row in rows if row.attempt_count == 0]
-        assert (await troubled(engine.store))[here].state is State.HALF_OPEN
+        assert (await stored_breakers(engine.store))[here].state is State.HALF_OPEN
         assert (len(sink.got), len(probes)) == (seen + 1, 1)
         has_looked.set()
         await until(engine, untouched, "delivered")
-    assert await troubled(engine.store) == {}
+    assert await stored_breakers(engine.store) == {}
 
 
 async def test_an_endpoint_that_only_fails_for_five_days_is_disabled(

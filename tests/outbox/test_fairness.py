@@ -123,13 +123,13 @@ def test_a_lone_destination_borrows_and_its_surplus_makes_way() -> None:
     shares.start(A)
     for _ in range(3):
         assert (shares.may_start(A), shares.may_borrow(A)) == (False, True)
-        shares.start(A, borrowed=True)
-    assert (shares.jammed, shares.surplus(A)) == (False, 0)
+        shares.start(A, is_borrowed=True)
+    assert (shares.is_jammed, shares.surplus(A)) == (False, 0)
     assert shares.claim_shares([], [], 10).limits == (DestinationLimit("t", "a", 0),)
     shares.wait(OTHER)
     assert (shares.may_borrow(A), shares.surplus(A), shares.may_start(OTHER)) == (False, 1, True)
     shares.drop(OTHER)
-    shares.end(A, ok=True, took_ms=None, borrowed=True)
+    shares.end(A, ok=True, took_ms=None, is_borrowed=True)
     assert (shares._windows[A], A in shares._quick, shares.may_borrow(A)) == (1, False, True)
 
 
@@ -166,7 +166,7 @@ def test_strangers_leave_slots_to_those_that_are_known_to_be_quick() -> None:
     for where in strangers[:4]:
         assert shares.may_start(where)
         shares.start(where)
-    assert shares.jammed
+    assert shares.is_jammed
     assert [shares.may_start(where) for where in strangers] == [False] * 5
     assert [shares.is_held_up(where) for where in (strangers[4], OTHER)] == [True, False]
     assert (
@@ -177,7 +177,7 @@ def test_strangers_leave_slots_to_those_that_are_known_to_be_quick() -> None:
     assert shares.may_start(OTHER)
     quick_one = strangers[0]
     shares.end(quick_one, ok=True, took_ms=5)
-    assert not shares.jammed
+    assert not shares.is_jammed
     assert shares.may_start(strangers[4])
 
 

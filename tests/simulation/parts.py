@@ -104,7 +104,7 @@ async def deliver(world: World, process: Process) -> None:
     engine = engine_of(world, process)
     endpoints = Endpoints(engine.store, Sealer(), RULES)
     deliveries = process.part = Deliveries(
-        engine, endpoints, DeliveryOptions(lease_ms=12_000), outlet=cast("GuardedClient", world.receiver)
+        engine, endpoints, DeliveryOptions(lease_ms=12_000), client=cast("GuardedClient", world.receiver)
     )
     deliveries._name = process.name
     await deliveries.run()

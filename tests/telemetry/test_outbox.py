@@ -99,6 +99,6 @@ def test_lateness_is_forgotten_after_a_minute(monkeypatch: pytest.MonkeyPatch) -
     seen = []
     for at, events in ((0, [late]), (1, []), (59, []), (61, []), (62, [late])):
         clock = 100.0 + at
-        gauges.claimed(events, 9_000)
+        gauges.on_claim(events, 9_000)
         seen.append(next(iter(gauges._oldest())).value)
     assert seen == [8, 8, 8, 0, 8]

@@ -165,7 +165,7 @@ class Run:
         assert credentials is not None
         moved_row = credentials._replace(requester_id="evil")
         try:
-            await self.vault._opened(moved_row)
+            await self.vault._decrypted_secret(moved_row)
         except Exception as error:
             self.texts += [*traceback.format_exception(error), repr(error.__dict__), repr(error.__context__)]
             log.exception("tampered")

@@ -40,7 +40,7 @@ class Sealed:
 
     async def opens(self, credentials: Credentials) -> bool:
         try:
-            plaintext = await self.vault._opened(credentials)
+            plaintext = await self.vault._decrypted_secret(credentials)
         except VaultError:
             return False
         assert plaintext.reveal() == self.text
@@ -141,13 +141,13 @@ def test_one_ciphertext_for_two_keys_is_refused() -> None:
     """GCM itself accepts it under both, as the first half shows."""
     nonce, aad = secrets.token_bytes(12), BINDING.aad("content", envelope.HEAD.hex())
     deks = secrets.token_bytes(32), secrets.token_bytes(32)
-    keys = envelope._derived(deks[0])[0], envelope._derived(deks[1])[0]
+    keys = envelope._key_and_commitment(deks[0])[0], envelope._key_and_commitment(deks[1])[0]
     crafted = two_keys.sealed_for_both(keys, nonce, aad)
     first, second = (AESGCM(key).decrypt(nonce, crafted, aad) for key in keys)
     assert first != second
     refusal = 0
     for committed_events in deks:
-        text = envelope.to_text(envelope.HEAD + envelope._derived(committed_events)[1] + nonce + crafted)
+        text = envelope.to_text(envelope.HEAD + envelope._key_and_commitment(committed_events)[1] + nonce + crafted)
         for dek in deks:
             try:
                 envelope.decrypt(text, dek, BINDING)
@@ -175,10 +175,10 @@ async def test_a_retired_and_an_unknown_key_are_told_apart() -> None:
     assert (await secret.kept()).envelope.storage_creds_kek_id == "k2"
     secret.vault.keyring = LocalKeyring(Keys(two.keys, 2, least=2))  # the minimum alone refuses
     with pytest.raises(RetiredKek, match="minimum is k2"):
-        await secret.vault._opened(credentials)
+        await secret.vault._decrypted_secret(credentials)
     secret.vault.keyring = LocalKeyring(Keys({2: two.keys[2]}, 2))
     with pytest.raises(UnknownKek, match="no key k1"):
-        await secret.vault._opened(credentials)
+        await secret.vault._decrypted_secret(credentials)
 
 
 async def test_credentials_open_for_the_claim_that_is_held_and_nobody_else(vault: Vault, secret: Secret) -> None:

@@ -121,7 +121,7 @@ def test_the_environment_names_the_keyring(tmp_path: Path) -> None:
 async def test_wraps_are_counted_over_processes_and_never_too_few(
     engine: Engine, caplog: pytest.LogCaptureFixture
 ) -> None:
-    first, second = (Wraps(engine.store, reserved=10, warn_at=35) for _ in range(2))
+    first, second = (Wraps(engine.store, batch=10, warn_at=35) for _ in range(2))
     for wraps in (first, second):
         for _ in range(12):
             await wraps.count("k1")
@@ -133,7 +133,7 @@ async def test_wraps_are_counted_over_processes_and_never_too_few(
 
 
 async def test_every_seal_and_every_rewrap_is_counted(vault: Vault) -> None:
-    vault._wraps = Wraps(vault.store, reserved=1)
+    vault._wraps = Wraps(vault.store, batch=1)
     envelope = await vault.seal(Secret("x" * 10), "00000000-0000-0000-0000-000000000001", "")
-    await vault.rewrapped(Credentials("00000000-0000-0000-0000-000000000001", "", envelope))
+    await vault.rewrap(Credentials("00000000-0000-0000-0000-000000000001", "", envelope))
     assert await totals(vault.store) == {"k1": 2}

@@ -44,7 +44,7 @@ async def all_open(vault: Vault, texts: dict[str, str]) -> None:
     credentials = await vault.store.credentials(list(texts))
     for row in credentials:
         assert row is not None
-        assert (await vault._opened(row)).reveal() == texts[row.job_id]
+        assert (await vault._decrypted_secret(row)).reveal() == texts[row.job_id]
 
 
 async def walk_until_killed(url: str, keys: Path) -> bool:
@@ -100,7 +100,7 @@ class Crowd:
         while not self.stopped:
             for row in await self.vault.store.credentials(random.sample(ids, 10)):
                 assert row is not None
-                assert (await self.vault._opened(row)).reveal() == self.texts[row.job_id]
+                assert (await self.vault._decrypted_secret(row)).reveal() == self.texts[row.job_id]
                 self.opened += 1
 
 
@@ -134,7 +134,7 @@ async def test_what_a_writer_replaced_meanwhile_is_left_to_it(vault: Vault) -> N
     first, *_ = texts
     (credentials,) = await vault.store.credentials([first])
     assert credentials is not None
-    late = await vault.rewrapped(credentials)
+    late = await vault.rewrap(credentials)
     await vault.replace(first, credentials.requester_id, Secret("newer"), expected_version=1)
     assert await vault.store.replace_credentials([(credentials, late)]) == [False]
     await all_open(vault, {**texts, first: "newer"})
@@ -150,7 +150,7 @@ async def test_a_replacement_wins_over_a_walk_in_between(vault: Vault, monkeypat
         monkeypatch.undo()
         (credentials,) = await vault.store.credentials([job_id])
         assert credentials is not None
-        assert await vault.store.replace_credentials([(credentials, await vault.rewrapped(credentials))]) == [True]
+        assert await vault.store.replace_credentials([(credentials, await vault.rewrap(credentials))]) == [True]
         return await seal(*args)  # type: ignore[arg-type]
 
     monkeypatch.setattr(vault, "seal", walked_meanwhile)
@@ -184,7 +184,7 @@ async def test_what_cannot_be_opened_is_told_of_and_holds_nothing_up(vault: Vaul
     with pytest.raises(UnknownKek):
         (credentials,) = await vault.store.credentials([foreign])
         assert isinstance(credentials, Credentials)
-        await vault._opened(credentials)
+        await vault._decrypted_secret(credentials)
 
 
 async def test_rows_that_a_late_process_writes_under_the_old_key_are_found_too(

@@ -103,7 +103,7 @@ async def test_rotation_in_the_service_then_rewrap_then_retire(service: Any) -> 
         retire(service)
         await all_open(vault, texts)
         with pytest.raises(RetiredKek):
-            await vault._opened(first)
+            await vault._decrypted_secret(first)
     await store.close()
 
 

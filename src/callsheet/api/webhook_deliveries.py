@@ -18,7 +18,7 @@ from callsheet.http.json_bodies import JsonAnswer, parse_json, read, request_bod
 from callsheet.http.parameters import ALWAYS, BODY, NO_NUL, Reader, Writer
 from callsheet.http.state import state_of
 from callsheet.kernel.job import Delivery, OutboxEvent
-from callsheet.outbox.breaker import Breaker, Destination, troubled
+from callsheet.outbox.breaker import Breaker, Destination, stored_breakers
 from callsheet.outbox.decide import attempts_in, log_of
 from callsheet.outbox.replay import DeliveryNotFound, Selection, find_one, replay_many, replay_one
 from callsheet.outbox.signing import IS_FIELD
@@ -235,7 +235,7 @@ async def replay_deliveries(request: Request, who: Writer) -> JsonAnswer:
 )
 async def list_destinations(request: Request, who: Reader) -> JsonAnswer:
     """List failing destinations with the time of their next probe. Events for these wait without spending attempts."""
-    breakers = await troubled(state_of(request).engine.store, who.sees)
+    breakers = await stored_breakers(state_of(request).engine.store, who.sees)
     return JsonAnswer({"destinations": [destination_body(where, breaker) for where, breaker in breakers.items()]})
 
 

@@ -16,7 +16,7 @@ from callsheet.http.json_bodies import JsonAnswer, read, request_body
 from callsheet.http.parameters import ALWAYS, BODY, Reader, Writer
 from callsheet.http.problems import Problem
 from callsheet.http.state import state_of
-from callsheet.outbox.breaker import Breaker, Destination, troubled
+from callsheet.outbox.breaker import Breaker, Destination, stored_breakers
 from callsheet.outbox.endpoints import Endpoint, Endpoints
 from callsheet.outbox.replay import Selection, replay_many
 
@@ -127,7 +127,7 @@ async def create_endpoint(request: Request, who: Writer) -> JsonAnswer:
 async def list_endpoints(request: Request, who: Reader) -> JsonAnswer:
     """List the requester's endpoints with their health, without the text of secrets."""
     endpoints = await _endpoints(request).list(who.sees)
-    health = await troubled(state_of(request).engine.store, who.sees)
+    health = await stored_breakers(state_of(request).engine.store, who.sees)
     bodies = [endpoint_body(e, health.get(_where(e), Breaker())) for e in endpoints]
     return JsonAnswer({"endpoints": bodies})
 
@@ -281,7 +281,7 @@ async def _overlap_ms(request: Request) -> int:
 
 
 async def _answer(request: Request, endpoint: Endpoint, secret: str | None = None) -> JsonAnswer:
-    health = await troubled(state_of(request).engine.store, endpoint.requester_id)
+    health = await stored_breakers(state_of(request).engine.store, endpoint.requester_id)
     body = endpoint_body(endpoint, health.get(_where(endpoint), Breaker()), secret)
     return JsonAnswer(body, headers={"Cache-Control": "no-store"} if secret else None)
 

@@ -15,7 +15,7 @@ from callsheet.kernel.durations import seconds
 from callsheet.kernel.job import Delivery, OutboxEvent
 from callsheet.net.guard import address_rules
 from callsheet.outbox import Endpoint, Endpoints
-from callsheet.outbox.breaker import Breaker, Destination, troubled
+from callsheet.outbox.breaker import Breaker, Destination, stored_breakers
 from callsheet.outbox.replay import Selection, find_one, replay_many, replay_one
 from callsheet.store.outbox import OutboxFilter
 
@@ -118,7 +118,7 @@ async def replay(engine: Engine, ids: tuple[str, ...], **arguments: Any) -> None
 @with_engine()
 async def list_endpoints(engine: Engine, requester: str | None, *, json: bool) -> None:
     """Show the endpoints and their health, without their secrets."""
-    endpoints, health = await _endpoints(engine).list(requester), await troubled(engine.store, requester)
+    endpoints, health = await _endpoints(engine).list(requester), await stored_breakers(engine.store, requester)
     states = [health.get(Destination(e.requester_id, e.endpoint_id), Breaker()) for e in endpoints]
     if json:
         print_json([endpoint_body(e, state) for e, state in zip(endpoints, states, strict=True)])

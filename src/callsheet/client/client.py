@@ -22,7 +22,7 @@ from .patience import Patience, Pauses
 from .records import JobEvent, Receipt, RemoteJob, Upload
 from .stream import follow
 from .transport import Transport
-from .uploads import OnUpload, send_all, unwatched, upload_path
+from .uploads import OnUpload, ignore_progress, send_all, upload_path
 
 TOKEN = "token"  # noqa: S105 - the type of an event
 VOID = frozenset(
@@ -33,10 +33,10 @@ Messages = Sequence[Mapping[str, Any]]
 
 def question(messages: str | Messages, *, system: str = "", model: str | None = None) -> dict[str, Any]:
     """Return the payload for one prompt or for a conversation."""
-    asked: dict[str, Any] = (
+    payload: dict[str, Any] = (
         {"prompt": messages} if isinstance(messages, str) else {"messages": list(map(dict, messages))}
     )
-    return asked | {name: value for name, value in (("system", system), ("model", model)) if value}
+    return payload | {name: value for name, value in (("system", system), ("model", model)) if value}
 
 
 def token(data: Mapping[str, Any]) -> str:
@@ -109,13 +109,13 @@ class Client:
     async def cancel(self, job_id: str, reason: str = "") -> RemoteJob:
         """Cancel a job: a queued job ends now, a running job soon. Raises Conflict if the job ended otherwise."""
         try:
-            told = await self._transport.post(job_path(job_id, "/cancel"), {"reason": reason} if reason else {})
+            body = await self._transport.post(job_path(job_id, "/cancel"), {"reason": reason} if reason else {})
         except Conflict:
             job = await self.get(job_id)
             if job.status == "canceled":  # by an earlier try whose answer was lost, or by somebody else
                 return job
             raise
-        return RemoteJob.read(told)
+        return RemoteJob.read(body)
 
     async def list(
         self,
@@ -142,10 +142,10 @@ class Client:
     async def quotas(self) -> dict[str, Any]:
         """Return the quotas of the key's tenant and their use: `limits`, `used`, `own` and `scope` by quota."""
         page = await self._transport.get("/v1/quotas", {"limit": 1})
-        found: list[dict[str, Any]] = page.get("quotas") or []
-        if not found:
+        quotas: list[dict[str, Any]] = page.get("quotas") or []
+        if not quotas:
             raise UnexpectedAnswer("the server's answer about quotas has none")
-        return found[0]
+        return quotas[0]
 
     async def audit(self, *, limit: int | None = None, **filters: str | int) -> AsyncGenerator[dict[str, Any]]:
         """Yield audit log entries, newest first; the filters are action, actor, tenant, since and until."""
@@ -194,7 +194,7 @@ class Client:
         job = await self.get(job_id)
         while not job.ended:
             async for event in self.events(job_id, job.last_event_id or None):
-                pauses.connected()
+                pauses.on_connection()
                 if event.ends:
                     pauses.moved_on()
             job = await self.get(job_id)
@@ -221,29 +221,29 @@ class Client:
         if silent:
             yield answer(result)
 
-    async def upload(self, path: Path | str, *, upload_id: str = "", on_progress: OnUpload = unwatched) -> Upload:
+    async def upload(self, path: Path | str, *, upload_id: str = "", on_progress: OnUpload = ignore_progress) -> Upload:
         """Upload a file in parts; jobs name it by the returned `key`. A lost connection costs only the current part.
 
         Another process can resume the same file with the `upload_id` from a record passed to `on_progress`.
         """
         source = Path(path)
         if upload_id:
-            told = await self._transport.get(upload_path(upload_id))
+            body = await self._transport.get(upload_path(upload_id))
         else:
-            told = await self._transport.post("/v1/uploads", _file(source))
-        upload = Upload.read(told)
+            body = await self._transport.post("/v1/uploads", _file(source))
+        upload = Upload.read(body)
         await send_all(self._transport, source, upload, on_progress)
         return Upload.read(await self._transport.post(upload_path(upload.upload_id, "/complete"), {}))
 
-    async def add_video(self, path: Path | str, *, on_progress: OnUpload = unwatched, **about: Any) -> str:
+    async def add_video(self, path: Path | str, *, on_progress: OnUpload = ignore_progress, **about: Any) -> str:
         """Upload a video, start its pipeline and return its id. `about` may hold `title`, `team_id` and `options`.
 
         If the first response is lost, a video without a file may remain `uploading`; no job runs for this video.
         """
         source = Path(path)
-        made = await self._transport.post("/videos", {**_file(source), **about})
+        body = await self._transport.post("/videos", {**_file(source), **about})
         try:
-            video_id, upload = str(made["video"]["video_id"]), Upload.read(made["upload"])
+            video_id, upload = str(body["video"]["video_id"]), Upload.read(body["upload"])
         except (KeyError, TypeError) as error:
             raise UnexpectedAnswer("a video was expected") from error
         await send_all(self._transport, source, upload, on_progress)
@@ -256,10 +256,10 @@ def outcome(job: RemoteJob) -> Any:
     if job.status == "done":
         return job.result
     error = job.error or {}
-    said = f"{error.get('code', 'unknown')}: {error.get('message', '')}"
+    reason = f"{error.get('code', 'unknown')}: {error.get('message', '')}"
     if job.status == "canceled":
         raise JobCanceled(f"job {job.job_id} was canceled: {job.cancel_reason or 'no reason given'}", error)
-    raise JobFailed(f"job {job.job_id} ended as {job.status} after {job.attempts} attempts: {said}", error)
+    raise JobFailed(f"job {job.job_id} ended as {job.status} after {job.attempts} attempts: {reason}", error)
 
 
 def _header(key: str) -> str:
@@ -272,7 +272,7 @@ def _file(source: Path) -> dict[str, Any]:
     return {"name": source.name, "size": source.stat().st_size}
 
 
-def _page(told: Any) -> tuple[Sequence[RemoteJob], str | None]:
-    if not isinstance(told, dict) or not isinstance(told.get("jobs"), list):
+def _page(body: Any) -> tuple[Sequence[RemoteJob], str | None]:
+    if not isinstance(body, dict) or not isinstance(body.get("jobs"), list):
         raise UnexpectedAnswer("a page of jobs was expected")
-    return [RemoteJob.read(job) for job in told["jobs"]], told.get("next")
+    return [RemoteJob.read(job) for job in body["jobs"]], body.get("next")

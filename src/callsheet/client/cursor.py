@@ -12,7 +12,7 @@ from callsheet.kernel.wire import parse_event_id
 from callsheet.net.sse import Frame
 
 from .errors import UnexpectedAnswer
-from .records import ENDED, RESET, JobEvent, RemoteJob
+from .records import END_STATES, RESET, JobEvent, RemoteJob
 
 ALL = "*"
 RESUME = "Last-Event-ID"
@@ -57,15 +57,15 @@ class OneJob:
 
     def take(self, frame: Frame) -> Iterator[JobEvent]:
         """Yield the frame's event unless it is a repeat. A reset event sets the position, forward or back."""
-        told = read(frame)
-        if "seq" in told:  # tasks may name their own events hello or reset: the form decides, not the name
-            event = JobEvent.read(told)
+        body = read(frame)
+        if "seq" in body:  # tasks may name their own events hello or reset: the form decides, not the name
+            event = JobEvent.read(body)
             if event.seq <= self._seq:
                 return
             self.ended = event.ends
         elif frame.event == RESET:
-            event = JobEvent.reset(told)
-            self.ended = RemoteJob.read(told["job"]).ended
+            event = JobEvent.reset(body)
+            self.ended = RemoteJob.read(body["job"]).ended
         else:
             return
         self._after, self._seq = event.id, event.seq
@@ -83,13 +83,13 @@ class ManyJobs:
         self.ended = False
         self._cursor = ""
         self._seqs: dict[str, int] = {}
-        self._named = list(dict.fromkeys(job_ids))
-        self._left = set(self._named) - {ALL}
+        self._job_ids = list(dict.fromkeys(job_ids))
+        self._left = set(self._job_ids) - {ALL}
 
     @property
     def query(self) -> Mapping[str, str]:
         """The query parameter with the job ids."""
-        return {"jobs": ",".join(self._named)}
+        return {"jobs": ",".join(self._job_ids)}
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -98,13 +98,13 @@ class ManyJobs:
 
     def take(self, frame: Frame) -> Iterator[JobEvent]:
         """Yield the frame's event if it is new, or a reset event for each job whose state in a snapshot is newer."""
-        told = read(frame)
+        body = read(frame)
         self._cursor = frame.id or self._cursor
-        anew = frame.event == RESET and "seq" not in told
-        if "seq" in told:
-            events = [(JobEvent.read(told), str(told.get("type")))]
-        elif anew or ALL in self._named:  # for "*" a hello frame lists the open jobs, with changes that were missed
-            events = [(JobEvent.reset({"job": job}), RemoteJob.read(job).status) for job in told.get("jobs") or ()]
+        anew = frame.event == RESET and "seq" not in body
+        if "seq" in body:
+            events = [(JobEvent.read(body), str(body.get("type")))]
+        elif anew or ALL in self._job_ids:  # for "*" a hello frame lists the open jobs, with changes that were missed
+            events = [(JobEvent.reset({"job": job}), RemoteJob.read(job).status) for job in body.get("jobs") or ()]
         else:
             return
         for event, word in events:
@@ -114,7 +114,7 @@ class ManyJobs:
                 self._end(event.job_id, word)
 
     def _end(self, job_id: str, word: str) -> None:
-        if word in ENDED and ALL not in self._named:
+        if word in END_STATES and ALL not in self._job_ids:
             self._left.discard(job_id)
             self.ended = not self._left
 
@@ -129,9 +129,9 @@ def job_path(job_id: str, rest: str = "") -> str:
 def read(frame: Frame) -> dict[str, Any]:
     """Return the JSON object in a frame; raise UnexpectedAnswer for other data."""
     try:
-        told = json.loads(frame.data)
+        body = json.loads(frame.data)
     except ValueError as error:
         raise UnexpectedAnswer("the server sent an event that is no JSON") from error
-    if not isinstance(told, dict):
+    if not isinstance(body, dict):
         raise UnexpectedAnswer("the server sent an event that is no JSON object")
-    return told
+    return body

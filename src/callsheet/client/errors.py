@@ -29,11 +29,11 @@ import httpx2
 from callsheet.kernel.errors import CallsheetError, IdempotencyConflict, InvalidInput, JobNotFound, Refused
 from callsheet.net.retry_after import retry_after_s
 
-SHOWN = 200  # characters quoted from a response that is no problem document
+MOST_QUOTED = 200  # characters quoted from a response that is no problem document
 AGAIN = frozenset({429, 502, 503, 504})
 
 
-class Told(NamedTuple):
+class Problem(NamedTuple):
     """The fields of an error response."""
 
     status: int
@@ -49,14 +49,14 @@ class ApiError(CallsheetError):
 
     code = "api_error"
 
-    def __init__(self, told: Told) -> None:
-        super().__init__(f"{told.detail} ({told.code})")
-        self.code = told.code
-        self.status = told.status
-        self.detail = told.detail
-        self.request_id = told.request_id
-        self.retry_after_s = told.retry_after_s
-        self.errors = told.errors
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(f"{problem.detail} ({problem.code})")
+        self.code = problem.code
+        self.status = problem.status
+        self.detail = problem.detail
+        self.request_id = problem.request_id
+        self.retry_after_s = problem.retry_after_s
+        self.errors = problem.errors
 
     @property
     def again(self) -> bool:
@@ -139,20 +139,20 @@ def problem_of(answer: httpx2.Response) -> CallsheetError:
     """Return the error for a response whose body has been read."""
     if not answer.is_error:
         return UnexpectedAnswer(f"{answer.url.host} answered with status {answer.status_code}; is the URL right?")
-    told = _told(answer)
+    problem = _problem(answer)
     general = InvalidRequest if answer.is_client_error else ServerFailed
-    return (_BY_CODE.get(told.code) or _BY_STATUS.get(told.status, general))(told)
+    return (_BY_CODE.get(problem.code) or _BY_STATUS.get(problem.status, general))(problem)
 
 
-def _told(answer: httpx2.Response) -> Told:
+def _problem(answer: httpx2.Response) -> Problem:
     try:
         body = answer.json()
     except ValueError:
         body = None
     if not isinstance(body, dict):  # from a proxy, for example
-        body = {"detail": " ".join(answer.text.split())[:SHOWN] or answer.reason_phrase}
+        body = {"detail": " ".join(answer.text.split())[:MOST_QUOTED] or answer.reason_phrase}
     errors = body.get("errors")
-    return Told(
+    return Problem(
         answer.status_code,
         str(body.get("code") or f"http_{answer.status_code}"),
         str(body.get("detail") or body.get("title") or answer.reason_phrase),

@@ -28,7 +28,7 @@ ENDS = {"job-completed": "Done", "job-failed": "Failed", "job-cancelled": "Cance
 PERMANENT = frozenset({401, 403, 404})
 FIRST_S, LONGEST_S, ATTEMPTS = 1.0, 30.0, 5
 SILENCE_S = 25.0  # two and a half of the contract's keepalives
-KEPT = 99  # warnings beside the newest: a job may run for days
+OLDER_WARNINGS = 99  # warnings beside the newest: a job may run for days
 
 
 class LiveEvent(NamedTuple):
@@ -70,7 +70,7 @@ class LiveState:
         begins = event.type == "step-status" and data.get("status") == "started"
         self.message = str(data.get("message") or ("" if begins else self.message))  # not of the stage before
         if event.type == "warning":
-            self.warnings = [*self.warnings[-KEPT:], str(data.get("message", ""))]
+            self.warnings = [*self.warnings[-OLDER_WARNINGS:], str(data.get("message", ""))]
         if event.type in ENDS:
             self.status, self.ended = ENDS[event.type], True
             self.errors = list(data.get("errors") or ())

@@ -44,7 +44,7 @@ class Pauses:
         """The longest pause in seconds; a connection that lasts longer than this resets the backoff."""
         return self._patience.longest_pause_s
 
-    def connected(self) -> None:
+    def on_connection(self) -> None:
         """Reset the deadline, as the server responds; the pause length stays until `moved_on`."""
         self._deadline = None
 

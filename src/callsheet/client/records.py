@@ -10,7 +10,7 @@ from callsheet.kernel.wire import parse_event_id
 
 from .errors import UnexpectedAnswer
 
-ENDED = frozenset({"done", "error", "canceled"})
+END_STATES = frozenset({"done", "error", "canceled"})
 RESET = "reset"
 R = TypeVar("R", bound="RemoteJob | Receipt | Upload | Part")
 
@@ -39,12 +39,12 @@ class RemoteJob(NamedTuple):
     @property
     def ended(self) -> bool:
         """True if the job is done, failed or canceled."""
-        return self.status in ENDED
+        return self.status in END_STATES
 
     @classmethod
-    def read(cls, told: Any) -> Self:
+    def read(cls, body: Any) -> Self:
         """Return the job in JSON data; raise UnexpectedAnswer for unreadable data."""
-        return _read(cls, told)
+        return _read(cls, body)
 
 
 class Receipt(NamedTuple):
@@ -56,9 +56,9 @@ class Receipt(NamedTuple):
     ttl_s: int | None = None
 
     @classmethod
-    def read(cls, told: Any) -> Self:
+    def read(cls, body: Any) -> Self:
         """Return the receipt in JSON data; raise UnexpectedAnswer for unreadable data."""
-        return _read(cls, told)
+        return _read(cls, body)
 
 
 class Part(NamedTuple):
@@ -83,9 +83,9 @@ class Upload(NamedTuple):
     todo: Sequence[Part]
 
     @classmethod
-    def read(cls, told: Any) -> Self:
+    def read(cls, body: Any) -> Self:
         """Return the upload in JSON data; raise UnexpectedAnswer for unreadable data."""
-        upload = _read(cls, told)
+        upload = _read(cls, body)
         return upload._replace(todo=tuple(_read(Part, part) for part in upload.todo))
 
 
@@ -104,40 +104,40 @@ class JobEvent(NamedTuple):
     @property
     def ends(self) -> bool:
         """True for the last event of a job."""
-        return self.type in ENDED
+        return self.type in END_STATES
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Self:
+    def read(cls, body: Mapping[str, Any]) -> Self:
         """Return the event in JSON data; raise UnexpectedAnswer for unreadable data."""
         try:
             return cls(
-                str(told["id"]),
-                str(told["job_id"]),
-                int(told["seq"]),
-                str(told["type"]),
-                int(told["ts"]),
-                str(told.get("step") or ""),
-                float(told.get("progress") or 0.0),
-                _object(told.get("data")),
+                str(body["id"]),
+                str(body["job_id"]),
+                int(body["seq"]),
+                str(body["type"]),
+                int(body["ts"]),
+                str(body.get("step") or ""),
+                float(body.get("progress") or 0.0),
+                _object(body.get("data")),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UnexpectedAnswer(f"the server sent an event that cannot be read ({error!r})") from error
 
     @classmethod
-    def reset(cls, told: Mapping[str, Any]) -> Self:
+    def reset(cls, body: Mapping[str, Any]) -> Self:
         """Return a `reset` event with the job's state; raise UnexpectedAnswer for unreadable JSON."""
-        job = RemoteJob.read(told.get("job"))
-        last_id = str(told.get("last_event_id") or job.last_event_id or "0-0")
+        job = RemoteJob.read(body.get("job"))
+        last_id = str(body.get("last_event_id") or job.last_event_id or "0-0")
         return cls(
-            last_id, job.job_id, seq_of(last_id), RESET, job.updated_ts, job.step, job.progress, {"job": told["job"]}
+            last_id, job.job_id, seq_of(last_id), RESET, job.updated_ts, job.step, job.progress, {"job": body["job"]}
         )
 
 
-def _read(cls: type[R], told: Any) -> R:
-    if not isinstance(told, dict):
-        raise UnexpectedAnswer(f"a {cls.__name__} was expected, not {type(told).__name__}")
+def _read(cls: type[R], body: Any) -> R:
+    if not isinstance(body, dict):
+        raise UnexpectedAnswer(f"a {cls.__name__} was expected, not {type(body).__name__}")
     try:
-        return cls(**{name: told[name] for name in cls._fields if name in told})
+        return cls(**{name: body[name] for name in cls._fields if name in body})
     except TypeError as error:
         raise UnexpectedAnswer(f"the server told of a {cls.__name__} without all of it ({error})") from error
 

@@ -26,7 +26,7 @@ async def follow(transport: Transport, place: Place) -> AsyncGenerator[JobEvent]
             async with transport.stream(place.path, place.query, place.headers) as answer:
                 if answer.status_code == HTTPStatus.NO_CONTENT:
                     return
-                pauses.connected()
+                pauses.on_connection()
                 async with aclosing(_frames(answer, pauses)) as frames:
                     async for frame in frames:
                         for event in place.take(frame):

@@ -21,7 +21,7 @@ from .client import DEFAULT_PATIENCE, Client, Messages
 from .live import LiveEvent
 from .patience import Patience
 from .records import JobEvent, Receipt, RemoteJob, Upload
-from .uploads import OnUpload, unwatched
+from .uploads import OnUpload, ignore_progress
 
 T = TypeVar("T")
 STOP_S = 5.0
@@ -34,22 +34,22 @@ class Background:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped = False
+        self._is_stopped = False
         _live.add(self)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine and return its result. An interrupt of the caller (Ctrl-C) first cancels the coroutine."""
         try:
             _refuse_event_loop()
-            asked = asyncio.run_coroutine_threadsafe(work, self._running())
+            future = asyncio.run_coroutine_threadsafe(work, self._running())
         except BaseException:
             work.close()
             raise
         try:
-            return asked.result()
+            return future.result()
         except BaseException:
-            if asked.cancel() and self._loop is not None:
-                asyncio.run_coroutine_threadsafe(_ended(work), self._loop).result(STOP_S)
+            if future.cancel() and self._loop is not None:
+                asyncio.run_coroutine_threadsafe(_wait_until_ended(work), self._loop).result(STOP_S)
             raise
 
     def iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
@@ -60,21 +60,21 @@ class Background:
                 yield item
         finally:
             close = getattr(items, "aclose", None)
-            if close is not None and not self._stopped:
+            if close is not None and not self._is_stopped:
                 self.run(close())
 
     def stop(self, closing: Callable[[], Awaitable[None]]) -> None:
         """Run `closing`, cancel all remaining tasks, stop the loop. Safe to call twice."""
         with self._lock:
-            loop, self._loop, self._stopped = self._loop, None, True
+            loop, self._loop, self._is_stopped = self._loop, None, True
         if loop is not None:
-            asked = asyncio.run_coroutine_threadsafe(_finish(closing), loop)
-            concurrent.futures.wait([asked], timeout=STOP_S)
+            future = asyncio.run_coroutine_threadsafe(_finish(closing), loop)
+            concurrent.futures.wait([future], timeout=STOP_S)
             loop.call_soon_threadsafe(loop.stop)
 
     def _running(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._stopped:
+            if self._is_stopped:
                 raise InvalidInput("this client is closed")
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
@@ -108,7 +108,7 @@ async def _finish(closing: Callable[[], Awaitable[None]]) -> None:
     await asyncio.gather(*others, return_exceptions=True)
 
 
-async def _ended(work: Coroutine[Any, Any, Any]) -> None:
+async def _wait_until_ended(work: Coroutine[Any, Any, Any]) -> None:
     """Wait for the cancelled task to end, because a busy async iterator cannot be closed."""
     tasks = [task for task in asyncio.all_tasks() if task.get_coro() is work]
     if tasks:
@@ -140,7 +140,7 @@ class SyncClient:
         self, url: str | None = None, api_key: str | None = None, *, patience: Patience = DEFAULT_PATIENCE
     ) -> None:
         self._make = partial(Client, url, api_key, patience=patience)
-        self._opened = _Open(os.getpid(), self._make(), Background())
+        self._current = _Open(os.getpid(), self._make(), Background())
 
     def __repr__(self) -> str:
         return f"<SyncClient {self.url}>"
@@ -156,12 +156,12 @@ class SyncClient:
     @property
     def url(self) -> str:
         """The URL of the server."""
-        return self._opened.client.url
+        return self._current.client.url
 
     def close(self) -> None:
         """Close all connections and stop the background loop. Safe to call twice."""
-        opened = self._open
-        opened.background.stop(opened.client.close)
+        current = self._open
+        current.background.stop(current.client.close)
 
     def create(
         self,
@@ -229,18 +229,18 @@ class SyncClient:
         client = self._open.client
         return self._open.background.iterate(client.stream_text(messages, task=task, system=system, model=model))
 
-    def upload(self, path: Path | str, *, upload_id: str = "", on_progress: OnUpload = unwatched) -> Upload:
+    def upload(self, path: Path | str, *, upload_id: str = "", on_progress: OnUpload = ignore_progress) -> Upload:
         """Upload a file in parts; `on_progress` is called in another thread. See `Client.upload`."""
         run, client = self._open.background.run, self._open.client
         return run(client.upload(path, upload_id=upload_id, on_progress=on_progress))
 
-    def add_video(self, path: Path | str, *, on_progress: OnUpload = unwatched, **about: Any) -> str:
+    def add_video(self, path: Path | str, *, on_progress: OnUpload = ignore_progress, **about: Any) -> str:
         """Upload a video, start its pipeline and return its id. See `Client.add_video`."""
         return self._open.background.run(self._open.client.add_video(path, on_progress=on_progress, **about))
 
     @property
     def _open(self) -> _Open:
         """The client of this process, created anew after a fork: a parent's sockets and threads must not be used."""
-        if self._opened.pid != os.getpid():
-            self._opened = _Open(os.getpid(), self._make(), Background())
-        return self._opened
+        if self._current.pid != os.getpid():
+            self._current = _Open(os.getpid(), self._make(), Background())
+        return self._current

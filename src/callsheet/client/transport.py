@@ -21,7 +21,7 @@ from .patience import Patience, Pauses
 from .records import Part
 
 EVENT_STREAM = "text/event-stream"
-SHOWN = 60
+MOST_QUOTED = 60
 
 
 class Transport:
@@ -120,8 +120,8 @@ def _read(answer: httpx2.Response) -> Any:
     try:
         return answer.json()
     except ValueError as error:
-        shown = " ".join(answer.text.split())[:SHOWN]
-        raise UnexpectedAnswer(f"{answer.url.host} answered with {shown!r}; is this a Callsheet server?") from error
+        beginning = " ".join(answer.text.split())[:MOST_QUOTED]
+        raise UnexpectedAnswer(f"{answer.url.host} answered with {beginning!r}; is this a Callsheet server?") from error
 
 
 async def _check_stream(answer: httpx2.Response) -> None:
@@ -130,9 +130,9 @@ async def _check_stream(answer: httpx2.Response) -> None:
     if answer.status_code != HTTPStatus.OK:
         await answer.aread()
         raise problem_of(answer)
-    found = answer.headers.get("Content-Type", "")
-    if found.partition(";")[0].strip().lower() != EVENT_STREAM:
-        raise UnexpectedAnswer(f"{answer.url.host} answered with {found or 'nothing'}, not with {EVENT_STREAM}")
+    content_type = answer.headers.get("Content-Type", "")
+    if content_type.partition(";")[0].strip().lower() != EVENT_STREAM:
+        raise UnexpectedAnswer(f"{answer.url.host} answered with {content_type or 'nothing'}, not with {EVENT_STREAM}")
 
 
 def _checked_url(text: str) -> str:

@@ -30,7 +30,7 @@ def upload_path(upload_id: str, rest: str = "") -> str:
     return f"/v1/uploads/{quote(upload_id, safe='')}{rest}"
 
 
-def unwatched(upload: Upload) -> None:
+def ignore_progress(upload: Upload) -> None:
     """Ignore upload progress; the default of `on_progress`."""
 
 
@@ -40,17 +40,17 @@ async def send_all(transport: Transport, path: Path, upload: Upload, on_progress
         _check_size(file, upload)
         pauses = Pauses(transport.patience, transport.patience.retry_for_s)
         while upload.todo:
-            trouble = await _sent(transport, file, upload, on_progress)
+            trouble = await _send_parts(transport, file, upload, on_progress)
             before, upload = upload.received, Upload.read(await transport.get(upload_path(upload.upload_id)))
             if upload.received > before or not upload.todo:
-                pauses.connected()
+                pauses.on_connection()
                 pauses.moved_on()
             else:
                 await pauses.after(trouble)
     on_progress(upload)
 
 
-async def _sent(transport: Transport, file: BinaryIO, upload: Upload, on_progress: OnUpload) -> CallsheetError:
+async def _send_parts(transport: Transport, file: BinaryIO, upload: Upload, on_progress: OnUpload) -> CallsheetError:
     """Send the missing parts until one fails; return the error to raise if the server received none of them."""
     for part in upload.todo:
         try:

@@ -182,12 +182,12 @@ async def addresses_of(target: Target, rules: Rules, resolve: Resolve) -> list[s
     texts = [target.host] if literal is not None else list(await resolve(target.host, target.port))
     if not texts:
         raise BlockedTarget("the name has no address")
-    found = list(dict.fromkeys(texts))
-    for text in found:
+    addresses = list(dict.fromkeys(texts))
+    for text in addresses:
         address = _literal(text)
         if address is None or not _may_reach(address, rules.networks):
             raise BlockedTarget("the name leads to an address that is not public")
-    return found[:MAX_ADDRESSES]
+    return addresses[:MAX_ADDRESSES]
 
 
 _may_reach = lru_cache(maxsize=4096)(may_reach)  # pure, and called for every request
@@ -208,12 +208,12 @@ class SystemResolver:
         """Resolve a host to its IPv4 and IPv6 addresses; returns an empty list for an unresolvable name."""
         loop = asyncio.get_running_loop()
         try:
-            found = await loop.run_in_executor(
+            entries = await loop.run_in_executor(
                 self._threads, lambda: socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             )
         except (OSError, UnicodeError):
             return []
-        return [str(address[0]) for *_, address in found]
+        return [str(address[0]) for *_, address in entries]
 
     def close(self) -> None:
         """Shut down the thread pool without waiting."""

@@ -18,7 +18,7 @@ from callsheet.kernel.errors import CallsheetError, InvalidInput
 
 from .guard import BlockedTarget, Resolve, Rules, SystemResolver, Target, addresses_of, is_same, target_of
 
-FIXED = ("user-agent: callsheet", "accept-encoding: identity", "connection: close")
+FIXED_HEADERS = ("user-agent: callsheet", "accept-encoding: identity", "connection: close")
 IS_LINE = re.compile(r"[ -~]+").fullmatch
 FINAL = 200
 
@@ -95,14 +95,14 @@ class GuardedClient:
 
     async def post(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """Send a body once and return the response; raises InvalidTarget, BlockedTarget or a subclass of PostFailed."""
-        begun = time.monotonic()
+        started_at = time.monotonic()
         target = target_of(url, self.rules)
         exchange: _Exchange | None = None
         try:
             async with asyncio.timeout(self.limits.deadline_s):
                 exchange = await self._connect(target)
                 exchange.transport.write(_request(target, body, headers))
-                await exchange.ended
+                await exchange.end
         except TimeoutError:
             if exchange is None:
                 raise Unreachable("no connection") from None
@@ -112,14 +112,14 @@ class GuardedClient:
         finally:
             if exchange is not None:
                 exchange.transport.abort()  # a graceful close would wait for the other end
-        parsed = exchange.parsed
-        took_ms = round((time.monotonic() - begun) * 1000)
-        return Answer(parsed.status, parsed.retry_after, bytes(parsed.kept), took_ms)
+        response = exchange.response
+        took_ms = round((time.monotonic() - started_at) * 1000)
+        return Answer(response.status, response.retry_after, bytes(response.beginning), took_ms)
 
     async def _connect(self, target: Target) -> _Exchange:
         """Connect to the target's checked addresses in turn, each within a share of the deadline."""
-        found = await addresses_of(target, self.rules, self._resolve)
-        for left, address in zip(range(len(found), 0, -1), found, strict=True):
+        addresses = await addresses_of(target, self.rules, self._resolve)
+        for left, address in zip(range(len(addresses), 0, -1), addresses, strict=True):
             try:
                 if left == 1:
                     exchange = await self._open(target, address)
@@ -160,29 +160,29 @@ class Parsed:
     def __init__(self, limits: Limits) -> None:
         self.status = 0
         self.retry_after = ""
-        self.kept = bytearray()
-        self.done = False
+        self.beginning = bytearray()
+        self.is_done = False
         self._limits = limits
-        self._received = self._body_bytes = 0
-        self._sized = False
+        self._received_bytes = self._body_bytes = 0
+        self._has_length = False
         self._parser = httptools.HttpResponseParser(self)
 
     def feed(self, data: bytes) -> None:
         """Parse received bytes, b"" at the end of the connection; raises NoHttp."""
         if not data:
-            if not self.status or self._sized:
+            if not self.status or self._has_length:
                 raise NoHttp("the answer was cut off")
-            self.done = True  # a body without a length ends with the connection
+            self.is_done = True  # a body without a length ends with the connection
             return
-        self._received += len(data)
+        self._received_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
-            self.done = True
+            self.is_done = True
         except httptools.HttpParserError:
-            if not self.done:
+            if not self.is_done:
                 raise NoHttp("the answer is no HTTP") from None
-        if not self.status and self._received > self._limits.head_bytes:
+        if not self.status and self._received_bytes > self._limits.head_bytes:
             raise NoHttp("the head of the answer is too long")
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -191,7 +191,7 @@ class Parsed:
         if lower == b"retry-after":
             self.retry_after = value.decode("latin-1")
         elif lower in (b"content-length", b"transfer-encoding"):
-            self._sized = True
+            self._has_length = True
 
     def on_headers_complete(self) -> None:
         """Handle the end of a head; interim 1xx heads precede the final response."""
@@ -202,13 +202,13 @@ class Parsed:
     def on_body(self, data: bytes) -> None:
         """Handle a piece of the body."""
         self._body_bytes += len(data)
-        self.kept += data[: max(0, self._limits.kept_bytes - len(self.kept))]
-        self.done = self.done or self._body_bytes >= self._limits.body_bytes
+        self.beginning += data[: max(0, self._limits.kept_bytes - len(self.beginning))]
+        self.is_done = self.is_done or self._body_bytes >= self._limits.body_bytes
 
     def on_message_complete(self) -> None:
         """Handle the end of a message."""
-        self.done = self.done or bool(self.status)
-        self._sized = False
+        self.is_done = self.is_done or bool(self.status)
+        self._has_length = False
 
 
 class _Exchange(asyncio.Protocol):
@@ -216,24 +216,24 @@ class _Exchange(asyncio.Protocol):
 
     transport: asyncio.Transport
 
-    def __init__(self, limits: Limits, ended: asyncio.Future[None]) -> None:
-        self.parsed = Parsed(limits)
-        self.ended = ended
+    def __init__(self, limits: Limits, end: asyncio.Future[None]) -> None:
+        self.response = Parsed(limits)
+        self.end = end
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = transport  # type: ignore[assignment] # uvloop's have their own classes
 
     def data_received(self, data: bytes) -> None:
         """Parse received bytes of the response; b"" marks the end."""
-        if self.ended.done():
+        if self.end.done():
             return
         try:
-            self.parsed.feed(data)
+            self.response.feed(data)
         except NoHttp as error:
-            self.ended.set_exception(error)
+            self.end.set_exception(error)
         else:
-            if self.parsed.done:
-                self.ended.set_result(None)
+            if self.response.is_done:
+                self.end.set_result(None)
 
     def eof_received(self) -> None:
         self.data_received(b"")
@@ -241,10 +241,10 @@ class _Exchange(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         if error is None:
             self.data_received(b"")
-        elif not self.ended.done():
-            self.ended.set_exception(error)
-        if self.ended.done() and not self.ended.cancelled():
-            self.ended.exception()  # marks the error as retrieved, since nobody awaits the future any more
+        elif not self.end.done():
+            self.end.set_exception(error)
+        if self.end.done() and not self.end.cancelled():
+            self.end.exception()  # marks the error as retrieved, since nobody awaits the future any more
 
 
 def _request(target: Target, body: bytes, headers: Mapping[str, str]) -> bytes:
@@ -252,7 +252,7 @@ def _request(target: Target, body: bytes, headers: Mapping[str, str]) -> bytes:
         f"POST {target.path} HTTP/1.1",
         f"host: {target.authority}",
         f"content-length: {len(body)}",
-        *FIXED,
+        *FIXED_HEADERS,
         *(f"{name}: {value}" for name, value in headers.items()),
     ]
     if not all(map(IS_LINE, lines)):

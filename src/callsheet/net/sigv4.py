@@ -113,7 +113,7 @@ def presign(request: Request, keys: AccessKeys, scope: Scope, *, at: float | Non
     }
     if keys.session_token:
         fields["X-Amz-Security-Token"] = keys.session_token
-    query = "&".join(f"{_quoted(name)}={_quoted(value)}" for name, value in sorted(fields.items()))
+    query = "&".join(f"{_quote(name)}={_quote(value)}" for name, value in sorted(fields.items()))
     canonical = Canonical(request.method, parts.path, query, headers, UNSIGNED)
     return f"{request.url}?{query}&X-Amz-Signature={signature(canonical, keys.secret_access_key, scope, stamp)}"
 
@@ -129,18 +129,18 @@ class Post(NamedTuple):
 def signed_headers(post: Post, keys: AccessKeys, scope: Scope, stamp: str) -> dict[str, str]:
     """Return the headers with a signature over them and the body; `stamp` is the time as 20261116T061500Z."""
     parts = urlsplit(post.url)
-    signed = {**post.headers, "host": parts.netloc, "x-amz-date": stamp}
+    all_headers = {**post.headers, "host": parts.netloc, "x-amz-date": stamp}
     if keys.session_token:
-        signed["x-amz-security-token"] = keys.session_token
-    request = Canonical("POST", parts.path, "", in_order(signed), hashlib.sha256(post.body).hexdigest())
+        all_headers["x-amz-security-token"] = keys.session_token
+    request = Canonical("POST", parts.path, "", in_order(all_headers), hashlib.sha256(post.body).hexdigest())
     proof = (
         f"Credential={keys.access_key_id}/{scope.on(stamp)}, SignedHeaders={request.names}, "
         f"Signature={signature(request, keys.secret_access_key, scope, stamp)}"
     )
-    return {**signed, "authorization": f"{ALGORITHM} {proof}"}
+    return {**all_headers, "authorization": f"{ALGORITHM} {proof}"}
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return quote(text, safe="-_.~")
 
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 IN_A_ROW = 10
 SEEN, RATE = 20, 0.5
-NOTED = 3  # consecutive failures before the breaker is written for other processes
+WORTH_STORING = 3  # consecutive failures before the breaker is written for other processes
 FIRST_OPEN_MS = 30_000
 MOST_OPEN_MS = 3_600_000
 DISABLE_AFTER_MS = 5 * 86_400_000
@@ -56,22 +56,22 @@ class Breaker(NamedTuple):
     def after(self, *, ok: bool, now: int) -> Breaker:
         """Return the breaker after an attempt succeeded or failed."""
         if ok:
-            closed = self.state is State.CLOSED
-            return Breaker(recent=(*self.recent, True)[-SEEN:] if closed else ())
+            was_closed = self.state is State.CLOSED
+            return Breaker(recent=(*self.recent, True)[-SEEN:] if was_closed else ())
         recent = (*self.recent, False)[-SEEN:]
-        failed = self._replace(
+        after_failure = self._replace(
             failures=self.failures + 1,
             recent=recent,
             failing_since=now if self.failing_since is None else self.failing_since,
         )
         if self.state is State.OPEN:
-            return failed  # the attempt began before the breaker opened
+            return after_failure  # the attempt began before the breaker opened
         rate = len(recent) == SEEN and recent.count(False) >= SEEN * RATE
-        if self.state is State.HALF_OPEN or failed.failures >= IN_A_ROW or rate:
-            return failed.opened(now)
-        return failed
+        if self.state is State.HALF_OPEN or after_failure.failures >= IN_A_ROW or rate:
+            return after_failure.open(now)
+        return after_failure
 
-    def opened(self, now: int) -> Breaker:
+    def open(self, now: int) -> Breaker:
         """Return the breaker opened, with twice the previous pause (30 s at first, at most 1 h)."""
         open_ms = doubled(self.open_ms, FIRST_OPEN_MS, MOST_OPEN_MS)
         return self._replace(state=State.OPEN, open_ms=open_ms, probe_at=now + open_ms, recent=())
@@ -91,7 +91,7 @@ class Breaker(NamedTuple):
     @property
     def worth_noting(self) -> bool:
         """Return whether the breaker is stored for other processes: not closed, or three failures."""
-        return self.state is not State.CLOSED or self.failures >= NOTED
+        return self.state is not State.CLOSED or self.failures >= WORTH_STORING
 
     def is_hopeless(self, now: int) -> bool:
         """Return whether every attempt failed for five days."""
@@ -124,38 +124,38 @@ class Health:
     def __init__(self, store: Store, *, patience_ms: int = 60_000) -> None:
         self._store = store
         self._patience_ms = patience_ms
-        self._known: dict[Destination, Breaker] = {}
+        self._breakers: dict[Destination, Breaker] = {}
         self._versions: dict[Destination, int] = {}
         self._read_at = -REFRESH_MS
 
     def breaker(self, where: Destination) -> Breaker:
         """Return a destination's breaker, closed if unknown."""
-        return self._known.get(where, Breaker())
+        return self._breakers.get(where, Breaker())
 
     def shut(self) -> Iterator[Destination]:
         """Iterate over the destinations whose breaker is not closed."""
-        return (where for where, breaker in self._known.items() if breaker.state is not State.CLOSED)
+        return (where for where, breaker in self._breakers.items() if breaker.state is not State.CLOSED)
 
     def states(self) -> list[State]:
         """Return the states of all breakers in this process."""
-        return [breaker.state for breaker in list(self._known.values())]
+        return [breaker.state for breaker in list(self._breakers.values())]
 
     async def refresh(self, now: int) -> None:
         """Read the breakers written by other processes, at most every two seconds."""
         if 0 <= now - self._read_at < REFRESH_MS:
             return
         self._read_at = now
-        found = {_where(document): document for document in await self._store.documents(KIND)}
-        for where in [where for where in self._versions if where not in found]:
+        documents = {_where(document): document for document in await self._store.documents(KIND)}
+        for where in [where for where in self._versions if where not in documents]:
             self._forget(where)  # another process saw the destination recover
-        for where, document in found.items():
+        for where, document in documents.items():
             if self._versions.get(where) != document.version:
                 self._versions[where] = document.version
-                self._known[where] = read(document.body)
+                self._breakers[where] = read(document.body)
 
     def due(self, now: int) -> list[Destination]:
         """Return the destinations due for a probe with one event."""
-        return [where for where, breaker in self._known.items() if breaker.may_probe(now)]
+        return [where for where, breaker in self._breakers.items() if breaker.may_probe(now)]
 
     async def begin_probe(self, where: Destination, now: int) -> bool:
         """Claim a destination's probe for this process; returns False if another process has the probe."""
@@ -165,37 +165,37 @@ class Health:
         """Record an attempt's outcome and return the updated breaker."""
         before = self.breaker(where)
         after = before.after(ok=ok, now=now)
-        self._known[where] = after
+        self._breakers[where] = after
         if ok and where in self._versions:
             self._forget(where)
             await self._store.delete_document(KIND, _id(where))
         elif after.worth_noting and (after.state is not before.state or not before.worth_noting):
             await self._save(where, after)
         if ok and all(after.recent):
-            self._known.pop(where, None)
+            self._breakers.pop(where, None)
         return after
 
     def _forget(self, where: Destination) -> None:
         self._versions.pop(where, None)
-        self._known.pop(where, None)
+        self._breakers.pop(where, None)
 
     async def _save(self, where: Destination, breaker: Breaker) -> bool:
         """Write a breaker's document; returns False after a conflict: the next refresh reads the winner's version."""
         body = json.dumps({**json.loads(breaker.json()), "requester_id": where.requester_id, "name": where.name})
         try:
-            kept = await self._store.put_document(Document(KIND, _id(where), body, self._versions.get(where, 0)))
+            document = await self._store.put_document(Document(KIND, _id(where), body, self._versions.get(where, 0)))
         except DocumentConflict:
             self._read_at = -REFRESH_MS
             return False
-        self._versions[where] = kept.version
-        self._known[where] = breaker
+        self._versions[where] = document.version
+        self._breakers[where] = breaker
         return True
 
 
-async def troubled(store: Store, requester_id: str | None = None) -> dict[Destination, Breaker]:
+async def stored_breakers(store: Store, requester_id: str | None = None) -> dict[Destination, Breaker]:
     """Return the destinations with a stored breaker, of one requester or (None) of all requesters."""
-    found = {_where(document): read(document.body) for document in await store.documents(KIND)}
-    return {where: breaker for where, breaker in found.items() if requester_id in (None, where.requester_id)}
+    breakers = {_where(document): read(document.body) for document in await store.documents(KIND)}
+    return {where: breaker for where, breaker in breakers.items() if requester_id in (None, where.requester_id)}
 
 
 def _where(document: Document) -> Destination:

@@ -48,7 +48,7 @@ def settlement_of(event: OutboxEvent, outcome: Outcome, *, at_ms: int, rand: flo
         reason = given_up(outcome, attempt, _refusals(event) + _is_refusal(outcome))
         status = Delivery.DEAD_LETTER if reason else Delivery.PENDING
         delay_ms = 0 if reason else delay_of(outcome, attempt, rand)
-    log = logged(event.error, outcome, attempt=attempt, at_ms=at_ms, reason=reason)
+    log = log_with(event.error, outcome, attempt=attempt, at_ms=at_ms, reason=reason)
     return OutboxSettlement(event.event_id, event.claim_version, status, delay_ms, error=log)
 
 
@@ -73,7 +73,7 @@ def retry_after_ms(text: str, now_ms: int) -> int | None:
     return None if wait_s is None else round(min(wait_s * 1000, DAY_MS))
 
 
-def logged(before: str | None, outcome: Outcome, *, attempt: int, at_ms: int, reason: str = "") -> str:
+def log_with(before: str | None, outcome: Outcome, *, attempt: int, at_ms: int, reason: str = "") -> str:
     """Append an attempt to an event's log: the last 20 attempts, and the latest response body."""
     entry: dict[str, Any] = {"attempt": attempt, "at_ms": at_ms, "code": outcome.word}
     if outcome.status:
@@ -102,8 +102,8 @@ def log_of(text: str | None) -> dict[str, Any]:
 
 def attempts_in(text: str | None) -> list[dict[str, Any]]:
     """Return the attempts in a log, oldest first."""
-    found = log_of(text).get("attempts", [])
-    return [entry for entry in found if isinstance(entry, dict)] if isinstance(found, list) else []
+    attempts = log_of(text).get("attempts", [])
+    return [entry for entry in attempts if isinstance(entry, dict)] if isinstance(attempts, list) else []
 
 
 def _is_refusal(outcome: Outcome) -> bool:

@@ -52,13 +52,13 @@ class Deliveries:
         endpoints: Endpoints,
         options: DeliveryOptions | None = None,
         *,
-        outlet: GuardedClient | None = None,
+        client: GuardedClient | None = None,
     ) -> None:
         self.options = options or DeliveryOptions()
         self._store, self._clock = engine.store, ClockWatch(engine.store)
         self._endpoints = endpoints
-        self._own_outlet = GuardedClient(endpoints.rules, self.options.limits) if outlet is None else None
-        self._attempts = Attempts(endpoints, outlet or self._own_outlet)  # type: ignore[arg-type] # one of both is there
+        self._own_client = GuardedClient(endpoints.rules, self.options.limits) if client is None else None
+        self._attempts = Attempts(endpoints, client or self._own_client)  # type: ignore[arg-type] # one of both is there
         self._health = Health(engine.store, patience_ms=self.options.lease_ms)
         self._shares = Shares(self.options.concurrency, self.options.per_endpoint, self.options.per_requester)
         self._gauges = OutboxGauges(self._shares, self._health)
@@ -66,12 +66,12 @@ class Deliveries:
         self._waiting: OrderedDict[Destination, deque[OutboxEvent]] = OrderedDict()
         self._held: dict[str, Claim] = {}
         self._running: dict[asyncio.Task[None], None] = {}  # in order of start
-        self._borrowed = Borrowed()
+        self._loans = Borrowed()
         self._settling: list[OutboxSettlement] = []
-        self._wake, self._written, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._wake, self._has_settlements, self._stopping = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._more: set[Destination] = set()  # a claim took their whole share: more events may be due
         self._full = False
-        self._closed = False
+        self._is_over = False
         self._task: asyncio.Task[None] | None = None
         self.delivered = 0
 
@@ -103,11 +103,11 @@ class Deliveries:
         finally:
             forget()
             await end(*chores, *self._running)
-            self._closed = True
-            self._written.set()
+            self._is_over = True
+            self._has_settlements.set()
             await writer
-            if self._own_outlet is not None:
-                self._own_outlet.close()
+            if self._own_client is not None:
+                self._own_client.close()
 
     async def _turn(self) -> None:
         """Claim events if there is room, start attempts, and sleep until a hint, a free slot or the poll interval."""
@@ -137,11 +137,11 @@ class Deliveries:
         room = self._shares.claim_limit(self.options.held)
         shares = self._shares.claim_shares(self._health.shut(), probes, self.options.held)
         events = await self._store.outbox_claim(self._name, limit=room, lease_ms=self.options.lease_ms, shares=shares)
-        self._gauges.claimed(events, now)
-        taken: Counter[Destination] = Counter()
+        self._gauges.on_claim(events, now)
+        counts: Counter[Destination] = Counter()
         for event in events:
             where = Destination(event.requester_id, event.destination)
-            taken[where] += 1
+            counts[where] += 1
             self._held[event.event_id] = Claim(event.event_id, event.claim_version)
             if where in probes and not await self._health.begin_probe(where, now):
                 self._hand_back(event)
@@ -151,7 +151,7 @@ class Deliveries:
         self._start()
         self._hand_back_held_up()
         self._full = len(events) >= room
-        self._more = whose_more(self._more, taken, shares, full=self._full)
+        self._more = whose_more(self._more, counts, shares, full=self._full)
         if events and self._more and self._shares.running < self._shares.slots and self._has_room:
             self._wake.set()  # there are free slots, and more for them
 
@@ -161,64 +161,64 @@ class Deliveries:
             where = next(iter(self._waiting))
             self._waiting.move_to_end(where)
             if self._shares.may_start(where):
-                self._begin(where, borrowed=False)
+                self._begin(where, is_borrowed=False)
         for where in list(self._waiting):
             while where in self._waiting and self._shares.may_borrow(where):
-                self._begin(where, borrowed=True)
-        self._borrowed.break_off(self._waiting)
+                self._begin(where, is_borrowed=True)
+        self._loans.break_off(self._waiting)
 
-    def _begin(self, where: Destination, *, borrowed: bool) -> None:
+    def _begin(self, where: Destination, *, is_borrowed: bool) -> None:
         event = self._waiting[where].popleft()
         if not self._waiting[where]:
             del self._waiting[where]
-        self._shares.start(where, borrowed=borrowed)
+        self._shares.start(where, is_borrowed=is_borrowed)
         task = asyncio.create_task(self._deliver(where, event))
-        if borrowed:
-            self._borrowed.add(event.event_id, where, task)
+        if is_borrowed:
+            self._loans.add(event.event_id, where, task)
         self._running[task] = None
         task.add_done_callback(self._running.pop)
 
     async def _deliver(self, where: Destination, event: OutboxEvent) -> None:
-        attempted: Attempted | None = None
+        attempt: Attempted | None = None
         slow = asyncio.get_running_loop().call_later(SLOW_MS / 1000, self._takes_long, where, event.event_id)
         took_ms: int | None = 0
         try:
-            attempted = await self._attempts.make(event)
-            self._settle(attempted.settlement)
-            count(attempted)
+            attempt = await self._attempts.make(event)
+            self._settle(attempt.settlement)
+            count(attempt)
         except asyncio.CancelledError:
-            if not self._borrowed.is_broken_off(event.event_id):
+            if not self._loans.is_broken_off(event.event_id):
                 raise
             took_ms = None
             self._hand_back(event)
             return
         finally:
             slow.cancel()
-            outcome = attempted.outcome if attempted is not None else None
-            took_ms, borrowed = outcome.took_ms if outcome else took_ms, self._borrowed.end(event.event_id)
-            self._shares.end(where, ok=outcome is None or outcome.ok, took_ms=took_ms, borrowed=borrowed)
+            outcome = attempt.outcome if attempt is not None else None
+            took_ms, was_borrowed = outcome.took_ms if outcome else took_ms, self._loans.end(event.event_id)
+            self._shares.end(where, ok=outcome is None or outcome.ok, took_ms=took_ms, is_borrowed=was_borrowed)
             self._start()
             if (self._full or self._more) and self._has_room:
                 self._wake.set()
-        if attempted.outcome is not None:
-            await self._judge(where, attempted)
+        if attempt.outcome is not None:
+            await self._judge(where, attempt)
 
     def _takes_long(self, where: Destination, event_id: str) -> None:
         self._shares.mark_slow(where)
-        self._borrowed.mark_slow(event_id)
+        self._loans.mark_slow(event_id)
         self._hand_back_held_up()
-        self._borrowed.break_off(self._waiting)
+        self._loans.break_off(self._waiting)
 
-    async def _judge(self, where: Destination, attempted: Attempted) -> None:
+    async def _judge(self, where: Destination, attempt: Attempted) -> None:
         """Record an attempt at its destination's breaker, and disable a gone or failing endpoint. Logs store errors."""
-        outcome, endpoint = attempted.outcome, attempted.endpoint
+        outcome, endpoint = attempt.outcome, attempt.endpoint
         assert outcome is not None  # noqa: S101 - asked by the caller
         try:
             now = await self._store.now() if not outcome.ok or self._health.breaker(where).failures else 0
             breaker = await self._health.record(where, ok=outcome.ok, now=now)
             hopeless = breaker.is_hopeless(now - self._clock.ahead_ms)  # a step is no day of failures
-            if endpoint is not None and (attempted.gone or hopeless):
-                reason = "gone" if attempted.gone else "failing"
+            if endpoint is not None and (attempt.is_gone or hopeless):
+                reason = "gone" if attempt.is_gone else "failing"
                 await self._endpoints.disable(endpoint.endpoint_id, endpoint.requester_id, reason)
                 self._attempts.forget()
                 log.warning("endpoint %s of %r is disabled: %s", endpoint.endpoint_id, endpoint.requester_id, reason)
@@ -241,13 +241,13 @@ class Deliveries:
 
     def _settle(self, settlement: OutboxSettlement) -> None:
         self._settling.append(settlement)
-        self._written.set()
+        self._has_settlements.set()
 
     async def _write(self) -> None:
         """Write settlements in batches; while the store is unavailable, keep the settlements until `stop()`."""
-        while not self._closed or self._settling:
-            await self._written.wait()
-            self._written.clear()
+        while not self._is_over or self._settling:
+            await self._has_settlements.wait()
+            self._has_settlements.clear()
             batch, self._settling = self._settling, []
             if not batch:
                 continue
@@ -259,7 +259,7 @@ class Deliveries:
                     return  # the leases expire, and the events are delivered again
                 self._settling = batch + self._settling
                 await wait(self._stopping, TROUBLE_S)
-                self._written.set()
+                self._has_settlements.set()
                 continue
             for settlement, answer in zip(batch, answers, strict=True):
                 self._held.pop(settlement.event_id, None)
@@ -282,9 +282,9 @@ class Deliveries:
                 beats = await self._store.outbox_heartbeat(claims, lease_ms=self.options.lease_ms)
                 self._drop({claim for claim, beat in zip(claims, beats, strict=True) if not beat.held})
 
-    def _drop(self, lost: set[Claim]) -> None:
+    def _drop(self, lost_claims: set[Claim]) -> None:
         for where, line in list(self._waiting.items()):
-            for event in [e for e in line if Claim(e.event_id, e.claim_version) in lost]:
+            for event in [e for e in line if Claim(e.event_id, e.claim_version) in lost_claims]:
                 line.remove(event)
                 self._shares.drop(where)
                 self._held.pop(event.event_id, None)
@@ -298,7 +298,7 @@ class Deliveries:
         if self._running:
             await asyncio.wait(self._running, timeout=self.options.drain_s)
         await end(*self._running)
-        settled = {settlement.event_id for settlement in self._settling}
-        cut_off = [claim for claim in self._held.values() if claim.job_id not in settled]
+        settled_ids = {settlement.event_id for settlement in self._settling}
+        cut_off = [claim for claim in self._held.values() if claim.job_id not in settled_ids]
         for event_id, version in dict.fromkeys([*cut_off, *(Claim(e.event_id, e.claim_version) for e in waiting)]):
             self._settle(OutboxSettlement(event_id, version, Delivery.PENDING, counts=False))

@@ -53,7 +53,7 @@ class Sealer(Protocol):
         """Encrypt a secret and return the sealed text."""
         ...
 
-    async def open(self, sealed: str, *, owner: str, requester_id: str) -> str:
+    async def open(self, ciphertext: str, *, owner: str, requester_id: str) -> str:
         """Decrypt a sealed text and return the secret."""
         ...
 
@@ -82,8 +82,8 @@ class Endpoint(NamedTuple):
 
     def good(self, now: int) -> list[SealedSecret]:
         """Return the unexpired secrets, newest first."""
-        found = [secret for secret in self.secrets if secret.expires_at is None or secret.expires_at > now]
-        return sorted(found, key=lambda secret: -secret.created_at)
+        secrets = [secret for secret in self.secrets if secret.expires_at is None or secret.expires_at > now]
+        return sorted(secrets, key=lambda secret: -secret.created_at)
 
 
 class Endpoints:
@@ -105,14 +105,14 @@ class Endpoints:
 
     async def list(self, requester_id: str | None) -> list[Endpoint]:
         """Return all endpoints of a requester, oldest first."""
-        found = [_read(document) for document in await self._store.documents(KIND)]
-        mine = [e for e in found if requester_id in (None, e.requester_id) and e.url]
+        endpoints = [_read(document) for document in await self._store.documents(KIND)]
+        mine = [e for e in endpoints if requester_id in (None, e.requester_id) and e.url]
         return sorted(mine, key=lambda e: (e.created_at, e.endpoint_id))
 
     async def get(self, endpoint_id: str, requester_id: str | None) -> Endpoint:
         """Return an endpoint by id; raises EndpointNotFound, also for another requester's endpoint."""
-        found = await self._store.documents(KIND, endpoint_id) if endpoint_id.startswith((HEAD, OWN)) else []
-        endpoint = _read(found[0]) if found else None
+        documents = await self._store.documents(KIND, endpoint_id) if endpoint_id.startswith((HEAD, OWN)) else []
+        endpoint = _read(documents[0]) if documents else None
         if endpoint is None or requester_id not in (None, endpoint.requester_id):
             raise EndpointNotFound(f"no endpoint {endpoint_id[:64]}")
         return endpoint
@@ -136,9 +136,9 @@ class Endpoints:
         endpoint, now = await self.get(endpoint_id, requester_id), await self._store.now()
         ends = now + max(0, min(overlap_ms, OVERLAP_MS))
         old = [s._replace(expires_at=min(s.expires_at or ends, ends)) for s in endpoint.good(now)]
-        text, sealed = await self._new_secret(endpoint.endpoint_id, endpoint.requester_id, now)
-        kept = tuple(s for s in old if s.expires_at is not None and s.expires_at > now)[:1]  # two sign at most
-        return await self._save(endpoint._replace(secrets=(sealed, *kept))), text
+        text, new_secret = await self._new_secret(endpoint.endpoint_id, endpoint.requester_id, now)
+        old_secret = tuple(s for s in old if s.expires_at is not None and s.expires_at > now)[:1]  # two sign at most
+        return await self._save(endpoint._replace(secrets=(new_secret, *old_secret))), text
 
     async def disable(self, endpoint_id: str, requester_id: str | None, reason: str) -> Endpoint:
         """Disable an endpoint: its undelivered events become dead letters."""
@@ -183,14 +183,14 @@ class Endpoints:
 
     async def _make(self, endpoint_id: str, requester_id: str, url: str, description: str) -> tuple[Endpoint, str]:
         now = await self._store.now()
-        text, sealed = await self._new_secret(endpoint_id, requester_id, now)
-        endpoint = Endpoint(endpoint_id, requester_id, url, _short(description), now, None, "", (sealed,))
+        text, secret = await self._new_secret(endpoint_id, requester_id, now)
+        endpoint = Endpoint(endpoint_id, requester_id, url, _short(description), now, None, "", (secret,))
         return await self._save(endpoint), text
 
     async def _new_secret(self, endpoint_id: str, requester_id: str, now: int) -> tuple[str, SealedSecret]:
         text, secret_id = new_secret(), f"whs_{secrets.token_hex(6)}"
-        sealed = await self._sealer.seal(text, owner=owner_of(endpoint_id, secret_id), requester_id=requester_id)
-        return text, SealedSecret(secret_id, sealed, now)
+        ciphertext = await self._sealer.seal(text, owner=owner_of(endpoint_id, secret_id), requester_id=requester_id)
+        return text, SealedSecret(secret_id, ciphertext, now)
 
     async def _save(self, endpoint: Endpoint) -> Endpoint:
         return await save(self._store, endpoint)
@@ -241,6 +241,6 @@ def job_event(job: Job, endpoint: str, type: str, data: Mapping[str, Any]) -> Ne
     """
     event_id = f"evt_{new_id().replace('-', '')}"
     ours = {"event_id": event_id, "type": type, "job_id": job.job_id, "sequence": job.event_seq + 1}
-    if taken := RESERVED & data.keys():
-        raise ValueError(f"{', '.join(sorted(taken))} cannot be given")
+    if reserved_names := RESERVED & data.keys():
+        raise ValueError(f"{', '.join(sorted(reserved_names))} cannot be given")
     return NewOutboxEvent(event_id, endpoint, encode({**ours, **data}))

@@ -25,7 +25,7 @@ SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0)
 KEPT_S = 60.0
 OUTCOMES = ("delivered", "retried", "dead_letter", "postponed")
 _meter = metrics.get_meter("callsheet")
-_ended = _meter.create_counter(
+_attempts = _meter.create_counter(
     "callsheet.outbox.deliveries", "{attempt}", "Attempts at deliveries, by what became of them"
 )
 _seconds = _meter.create_histogram(
@@ -33,13 +33,13 @@ _seconds = _meter.create_histogram(
 )
 
 
-def count(attempted: Attempted) -> None:
+def count(attempt: Attempted) -> None:
     """Count an attempt by outcome and record its duration, if a request was sent."""
-    status, outcome = attempted.settlement.status, attempted.outcome
+    status, outcome = attempt.settlement.status, attempt.outcome
     word = status.value
     if status is Delivery.PENDING:
         word = "retried" if outcome is not None else "postponed"
-    _ended.add(1, {"outcome": word})
+    _attempts.add(1, {"outcome": word})
     if outcome is not None and outcome.took_ms is not None:
         _seconds.record(outcome.took_ms / 1000, {"outcome": word})
 
@@ -54,7 +54,7 @@ class OutboxGauges:
     def add(self) -> Callable[[], None]:
         """Register the gauges; returns a function that removes the gauges."""
         for outcome in OUTCOMES:
-            _ended.add(0, {"outcome": outcome})
+            _attempts.add(0, {"outcome": outcome})
         return observe(
             {
                 "callsheet.outbox.held": self._held,
@@ -63,7 +63,7 @@ class OutboxGauges:
             }
         )
 
-    def claimed(self, events: Sequence[OutboxEvent], now: int) -> None:
+    def on_claim(self, events: Sequence[OutboxEvent], now: int) -> None:
         """Record the largest delay among claimed events; the maximum stays for a minute, so that a scrape sees it."""
         late_s = max([0.0, *((now - event.run_at) / 1000 for event in events)])
         if late_s >= self._late_s or time.monotonic() - self._late_at > KEPT_S:

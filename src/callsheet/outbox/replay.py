@@ -51,10 +51,10 @@ class Replayed(NamedTuple):
 async def find_one(store: Store, event_id: str, requester_id: str | None) -> OutboxEvent:
     """Return an event by id; raises DeliveryNotFound, also for another requester's event."""
     where = OutboxFilter(requester_id=requester_id, event_id=event_id)
-    found = await store.outbox_find(where=where, limit=1)
-    if not found:
+    events = await store.outbox_find(where=where, limit=1)
+    if not events:
         raise DeliveryNotFound(f"no delivery {event_id[:128]}")
-    return found[0]
+    return events[0]
 
 
 async def replay_one(store: Store, event_id: str, requester_id: str | None) -> OutboxEvent:
@@ -64,26 +64,26 @@ async def replay_one(store: Store, event_id: str, requester_id: str | None) -> O
     return await find_one(store, event_id, requester_id)
 
 
-async def replay_many(store: Store, wanted: Selection) -> Replayed:
+async def replay_many(store: Store, selection: Selection) -> Replayed:
     """Queue the selected events again, oldest first. Repeating the call skips events already queued."""
     after: str | None = None
-    count, fits = 0, _fits(wanted.reason)
-    while count < wanted.limit:
+    count, fits = 0, _fits(selection.reason)
+    while count < selection.limit:
         where = OutboxFilter(
-            wanted.requester_id,
-            wanted.endpoint,
-            created_from=wanted.created_from,
-            created_to=wanted.created_to,
+            selection.requester_id,
+            selection.endpoint,
+            created_from=selection.created_from,
+            created_to=selection.created_to,
             after=after,
         )
-        page = await store.outbox_find(job_id=wanted.job_id, status=wanted.status, limit=PAGE, where=where)
+        page = await store.outbox_find(job_id=selection.job_id, status=selection.status, limit=PAGE, where=where)
         fitting = [event for event in page if fits(event)]
-        chosen = fitting[: wanted.limit - count]
-        delays = (round((count + n) * 1000 / wanted.rate_per_s) for n in range(len(chosen)))
-        replays = [Replay(event.event_id, delay_ms) for event, delay_ms in zip(chosen, delays, strict=True)]
+        selected = fitting[: selection.limit - count]
+        delays = (round((count + n) * 1000 / selection.rate_per_s) for n in range(len(selected)))
+        replays = [Replay(event.event_id, delay_ms) for event, delay_ms in zip(selected, delays, strict=True)]
         count += sum(await store.outbox_replay(replays))
         if len(page) < PAGE:
-            return Replayed(count, more=len(chosen) < len(fitting))
+            return Replayed(count, more=len(selected) < len(fitting))
         after = page[-1].event_id
     return Replayed(count, more=True)
 

@@ -67,7 +67,7 @@ class Shares:
         self._failing: set[Destination] = set()  # at its last attempt
         # read many times per delivery, so kept as counters instead of summed up
         self._running: Counter[Destination] = Counter()
-        self._borrowed: Counter[Destination] = Counter()  # subset of `_running`
+        self._in_borrowed_slots: Counter[Destination] = Counter()  # subset of `_running`
         self._held: Counter[Destination] = Counter()
         self._running_of: Counter[str] = Counter()  # by requester
         self._held_of: Counter[str] = Counter()
@@ -75,23 +75,23 @@ class Shares:
         self.held = 0  # running attempts and waiting events
 
     @property
-    def jammed(self) -> bool:
+    def is_jammed(self) -> bool:
         """Return whether new and slow destinations use all their slots, not counting borrowed slots."""
         return sum(self._own(where) for where in self._running if where not in self._quick) >= self._unproven_cap
 
     def _own(self, where: Destination) -> int:
         """Return the number of a destination's attempts in slots that are not borrowed."""
-        return self._running[where] - self._borrowed[where]
+        return self._running[where] - self._in_borrowed_slots[where]
 
     def claim_shares(self, shut: Iterable[Destination], probes: Collection[Destination], batch: int) -> ClaimShares:
         """Return the claim's limit per destination; new destinations get one event each, and none while jammed."""
-        each = 0 if self.jammed else 1
-        slow = self._slow_cap - sum(n - self._borrowed[o] for o, n in self._held.items() if o in self._slow)
+        each = 0 if self.is_jammed else 1
+        slow = self._slow_cap - sum(n - self._in_borrowed_slots[o] for o, n in self._held.items() if o in self._slow)
         rooms: dict[Destination, int] = {}
         for where in self._windows:
             rooms[where] = self._room(where)
             if where in self._slow and rooms[where]:
-                rooms[where] = int(slow > 0 and not self.jammed)  # least recently used first
+                rooms[where] = int(slow > 0 and not self.is_jammed)  # least recently used first
                 slow -= rooms[where]
             if self._is_alone(where):
                 rooms[where] = max(rooms[where], self.slots - self._held[where])
@@ -141,13 +141,13 @@ class Shares:
         if where in self._quick:
             return False
         slow = sum(self._own(other) for other in self._running if other in self._slow)
-        return self.jammed or (where in self._slow and slow >= self._slow_cap)
+        return self.is_jammed or (where in self._slow and slow >= self._slow_cap)
 
-    def start(self, where: Destination, *, borrowed: bool = False) -> None:
+    def start(self, where: Destination, *, is_borrowed: bool = False) -> None:
         """Count a waiting event as running."""
         self._running[where] += 1
-        if borrowed:
-            self._borrowed[where] += 1
+        if is_borrowed:
+            self._in_borrowed_slots[where] += 1
         self._running_of[where.requester_id] += 1
         self.running += 1
 
@@ -165,13 +165,13 @@ class Shares:
             self._slow.add(where)
         self._windows[where] = 1
 
-    def end(self, where: Destination, *, ok: bool, took_ms: int | None, borrowed: bool = False) -> None:
+    def end(self, where: Destination, *, ok: bool, took_ms: int | None, is_borrowed: bool = False) -> None:
         """Count an attempt as ended; its duration and success set the destination's window."""
         self.drop(where)
         _less(self._running, where)
         _less(self._running_of, where.requester_id)
-        if borrowed:
-            _less(self._borrowed, where)
+        if is_borrowed:
+            _less(self._in_borrowed_slots, where)
         self.running -= 1
         if took_ms is None or took_ms >= SLOW_MS:
             self._windows[where] = 1  # `mark_slow` ran at the time limit
@@ -188,7 +188,7 @@ class Shares:
 
         A quick destination may hold two events per slot, so that no slot idles during a claim.
         """
-        if where not in self._quick and self.jammed:
+        if where not in self._quick and self.is_jammed:
             return 0
         return max(0, self._most_of(where) - self._held[where])
 
@@ -201,7 +201,7 @@ class Shares:
         """Return the number of a destination's events beyond its maximum, claimed while no other destination waited."""
         if self._is_alone(where):
             return 0
-        return max(0, self._held[where] - self._borrowed[where] - self._most_of(where))
+        return max(0, self._held[where] - self._in_borrowed_slots[where] - self._most_of(where))
 
     def _forget(self) -> None:
         """Drop the state of the least recently used destinations beyond 10,000."""
@@ -212,12 +212,12 @@ class Shares:
 
 
 def whose_more(
-    before: set[Destination], taken: Counter[Destination], shares: ClaimShares, *, full: bool
+    before: set[Destination], counts: Counter[Destination], shares: ClaimShares, *, full: bool
 ) -> set[Destination]:
     """Return the destinations with possibly more due events after a claim; the next free slot then claims at once."""
     rooms = {Destination(room.requester_id, room.destination): room.limit for room in shares.limits}
-    more = before | {where for where, count in taken.items() if count >= rooms.get(where, shares.each)}
-    return more if full else {where for where in more if taken[where] >= rooms.get(where, shares.each)}
+    more = before | {where for where, count in counts.items() if count >= rooms.get(where, shares.each)}
+    return more if full else {where for where in more if counts[where] >= rooms.get(where, shares.each)}
 
 
 def _most(batch: int) -> int:

@@ -50,8 +50,8 @@ def signature(key: bytes, timestamp: str, nonce: str, body: bytes) -> str:
 
 def standard_signature(key: bytes, event_id: str, timestamp: str, body: bytes) -> str:
     """Return the Standard Webhooks signature, version 1."""
-    made = hmac.new(key, b".".join((event_id.encode(), timestamp.encode(), body)), hashlib.sha256)
-    return f"v1,{base64.b64encode(made.digest()).decode()}"
+    digest = hmac.new(key, b".".join((event_id.encode(), timestamp.encode(), body)), hashlib.sha256)
+    return f"v1,{base64.b64encode(digest.digest()).decode()}"
 
 
 def signed_headers(keys: Sequence[bytes], event_id: str, body: bytes, *, attempt: int, at_s: int) -> dict[str, str]:

@@ -46,25 +46,25 @@ class InvalidTag(Exception):
     """The ciphertext was changed, or sealed with another key or binding."""
 
 
-def seal(key: bytes, nonce: bytes, plain: bytes, bound: bytes) -> bytes:
+def seal(key: bytes, nonce: bytes, plain: bytes, associated: bytes) -> bytes:
     """Encrypt; a key and a nonce must be combined only once."""
-    sealed: bytes = _aesgcm(key).encrypt(nonce, plain, bound)
-    return sealed
+    ciphertext: bytes = _aesgcm(key).encrypt(nonce, plain, associated)
+    return ciphertext
 
 
-def unseal(key: bytes, nonce: bytes, sealed: bytes, bound: bytes) -> bytes:
+def unseal(key: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
     """Decrypt; raises InvalidTag, also for a nonce or a text of no possible length."""
     aesgcm = _aesgcm(key)
     from cryptography import exceptions  # noqa: PLC0415 - loaded by now
 
     try:
-        plain: bytes = aesgcm.decrypt(nonce, sealed, bound)
+        plain: bytes = aesgcm.decrypt(nonce, ciphertext, associated)
     except (exceptions.InvalidTag, ValueError):
         raise InvalidTag from None
     return plain
 
 
-def derived(key: bytes, length: int, info: bytes) -> bytes:
+def derive(key: bytes, length: int, info: bytes) -> bytes:
     """Derive `length` bytes from a key for the purpose `info`."""
     with needed_for("sealing secrets"):
         from cryptography.hazmat.primitives.hashes import SHA256  # noqa: PLC0415
@@ -98,10 +98,10 @@ def new_dek() -> bytes:
 
 def encrypt(secret: Secret, dek: bytes, binding: Binding) -> str:
     """Return the sealed text. A data key must seal only one text."""
-    key, commitment = _derived(dek)
+    key, commitment = _key_and_commitment(dek)
     nonce = secrets.token_bytes(NONCE_BYTES)
-    sealed = seal(key, nonce, secret.reveal().encode(), _aad(binding, HEAD))
-    return to_text(HEAD + commitment + nonce + sealed)
+    ciphertext = seal(key, nonce, secret.reveal().encode(), _aad(binding, HEAD))
+    return to_text(HEAD + commitment + nonce + ciphertext)
 
 
 def decrypt(text: str, dek: bytes, binding: Binding) -> Secret:
@@ -110,8 +110,8 @@ def decrypt(text: str, dek: bytes, binding: Binding) -> Secret:
     if len(raw) < SHORTEST or raw[: len(HEAD)] != HEAD:
         raise Tampered("this envelope has a format that this program does not know; upgrade callsheet, or replace it")
     commitment, rest = raw[len(HEAD) :][:COMMITMENT_BYTES], raw[len(HEAD) + COMMITMENT_BYTES :]
-    key, expected = _derived(dek)
-    if not hmac.compare_digest(commitment, expected):
+    key, own_commitment = _key_and_commitment(dek)
+    if not hmac.compare_digest(commitment, own_commitment):
         raise Tampered("this envelope was sealed with another key")
     try:
         plain = unseal(key, rest[:NONCE_BYTES], rest[NONCE_BYTES:], _aad(binding, HEAD))
@@ -144,7 +144,7 @@ def _aad(binding: Binding, head: bytes) -> bytes:
     return binding.aad("content", head.hex())
 
 
-def _derived(dek: bytes) -> tuple[bytes, bytes]:
+def _key_and_commitment(dek: bytes) -> tuple[bytes, bytes]:
     """Derive the encryption key and the commitment from a data key."""
-    made = derived(dek, KEY_BYTES + COMMITMENT_BYTES, INFO)
-    return made[:KEY_BYTES], made[KEY_BYTES:]
+    material = derive(dek, KEY_BYTES + COMMITMENT_BYTES, INFO)
+    return material[:KEY_BYTES], material[KEY_BYTES:]

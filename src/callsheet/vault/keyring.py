@@ -29,7 +29,7 @@ class Keyring(Protocol):
         """Wrap a data key under the current KEK."""
         ...
 
-    async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
+    async def unwrap(self, kek_id: str, wrapped_dek: bytes, binding: Binding) -> bytes:
         """Unwrap a data key; raises Tampered, UnknownKek or RetiredKek."""
         ...
 

@@ -71,8 +71,8 @@ def kek_name(number: int) -> str:
 
 def kek_number(kek_id: str) -> int | None:
     """Return the key number of a KEK id; None for an id of another kind of keyring."""
-    found = IS_ID(kek_id)
-    return int(found[1]) if found else None
+    match = IS_ID(kek_id)
+    return int(match[1]) if match else None
 
 
 def first_keys() -> Keys:
@@ -83,20 +83,20 @@ def first_keys() -> Keys:
 def read_keys(text: str) -> Keys:
     """Parse a keyring's text; raises InvalidKeyring, whose message gives the line number but no content."""
     keys: dict[int, bytes] = {}
-    said: dict[str, int] = {}
+    directives: dict[str, int] = {}
     for place, line in enumerate(text.splitlines(), 1):
         for item in line.partition("#")[0].split(","):
             name, _, value = item.strip().partition(" ")
             if not name:
                 continue
             number = kek_number(value.strip() if name in DIRECTIVES else name)
-            if number is None or name in said or (name not in DIRECTIVES and number in keys):
+            if number is None or name in directives or (name not in DIRECTIVES and number in keys):
                 raise InvalidKeyring(f"line {place} of the keyring is none of `kN BASE64`, `current kN`, `min kN`")
             if name in DIRECTIVES:
-                said[name] = number
+                directives[name] = number
             else:
                 keys[number] = _key(value.strip(), place)
-    return _checked(keys, said)
+    return _keys_of(keys, directives)
 
 
 def _key(text: str, place: int) -> bytes:
@@ -109,13 +109,13 @@ def _key(text: str, place: int) -> bytes:
     return key
 
 
-def _checked(keys: dict[int, bytes], said: Mapping[str, int]) -> Keys:
+def _keys_of(keys: dict[int, bytes], directives: Mapping[str, int]) -> Keys:
     if not keys:
         raise InvalidKeyring(f"the keyring has no key; {ADVICE}")
-    made = Keys(keys, said.get("current", max(keys)), said.get("min", 1))
-    if made.current not in keys or made.current < made.least:
+    result = Keys(keys, directives.get("current", max(keys)), directives.get("min", 1))
+    if result.current not in keys or result.current < result.least:
         raise InvalidKeyring("the keyring's current key is missing, or below its minimum")
-    return made
+    return result
 
 
 @contextlib.contextmanager

@@ -94,33 +94,33 @@ class AwsKeyring:
     async def current(self) -> str:
         """Return the current key's ARN, read from KMS once a minute, since an alias may move."""
         if time.monotonic() >= self._current_until:
-            found = await self._call("DescribeKey", {"KeyId": self._key})
-            self._current, self._current_until = str(found["KeyMetadata"]["Arn"]), time.monotonic() + CURRENT_S
+            answer = await self._call("DescribeKey", {"KeyId": self._key})
+            self._current, self._current_until = str(answer["KeyMetadata"]["Arn"]), time.monotonic() + CURRENT_S
         return self._current
 
     async def wrap(self, dek: bytes, binding: Binding) -> Wrapped:
         """See the protocol."""
         plain = base64.b64encode(dek).decode()
-        asked = {"KeyId": self._key, "Plaintext": plain, "EncryptionContext": binding.context()}
-        found = await self._call("Encrypt", asked)
-        return Wrapped(str(found["KeyId"]), base64.b64decode(found["CiphertextBlob"]))
+        fields = {"KeyId": self._key, "Plaintext": plain, "EncryptionContext": binding.context()}
+        answer = await self._call("Encrypt", fields)
+        return Wrapped(str(answer["KeyId"]), base64.b64decode(answer["CiphertextBlob"]))
 
-    async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
+    async def unwrap(self, kek_id: str, wrapped_dek: bytes, binding: Binding) -> bytes:
         """See the protocol."""
-        blob = base64.b64encode(wrapped).decode()
-        asked = {"KeyId": kek_id, "CiphertextBlob": blob, "EncryptionContext": binding.context()}
-        return base64.b64decode((await self._call("Decrypt", asked))["Plaintext"])
+        blob = base64.b64encode(wrapped_dek).decode()
+        fields = {"KeyId": kek_id, "CiphertextBlob": blob, "EncryptionContext": binding.context()}
+        return base64.b64decode((await self._call("Decrypt", fields))["Plaintext"])
 
     async def close(self) -> None:
         """See the protocol."""
         await self._service.close()
 
-    async def _call(self, action: str, asked: Mapping[str, object]) -> dict[str, Any]:
-        body = json.dumps(asked).encode()
+    async def _call(self, action: str, fields: Mapping[str, object]) -> dict[str, Any]:
+        body = json.dumps(fields).encode()
         headers = {"content-type": "application/x-amz-json-1.1", "x-amz-target": f"TrentService.{action}"}
         at = f"{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
-        signed = self._signer.headers(self._endpoint, body, headers, at)
-        answer = await self._service.ask("POST", self._endpoint, body=body, headers=signed)
+        request_headers = self._signer.headers(self._endpoint, body, headers, at)
+        answer = await self._service.ask("POST", self._endpoint, body=body, headers=request_headers)
         if answer.status == OK:
             return answer.body
         name = str(answer.body.get("__type", "")).rpartition("#")[2]

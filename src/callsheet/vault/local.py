@@ -41,17 +41,17 @@ class LocalKeyring:
         """See the protocol."""
         kek_id = kek_name(self._keys.current)
         nonce = secrets.token_bytes(NONCE_BYTES)
-        sealed = seal(self._keys.keys[self._keys.current], nonce, dek, binding.aad("dek", kek_id))
-        return Wrapped(kek_id, VERSION + nonce + sealed)
+        ciphertext = seal(self._keys.keys[self._keys.current], nonce, dek, binding.aad("dek", kek_id))
+        return Wrapped(kek_id, VERSION + nonce + ciphertext)
 
-    async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
+    async def unwrap(self, kek_id: str, wrapped_dek: bytes, binding: Binding) -> bytes:
         """See the protocol."""
         key = self._key(kek_id)
-        if wrapped[:1] != VERSION:
+        if wrapped_dek[:1] != VERSION:
             raise Tampered("this wrapped key has a format that this program does not know")
-        nonce, sealed = wrapped[1 : 1 + NONCE_BYTES], wrapped[1 + NONCE_BYTES :]
+        nonce, ciphertext = wrapped_dek[1 : 1 + NONCE_BYTES], wrapped_dek[1 + NONCE_BYTES :]
         try:
-            return unseal(key, nonce, sealed, binding.aad("dek", kek_id))
+            return unseal(key, nonce, ciphertext, binding.aad("dek", kek_id))
         except InvalidTag:
             raise Tampered("this wrapped key was changed, or belongs to another job, requester or version") from None
 
@@ -86,10 +86,10 @@ class FileKeyring(LocalKeyring):
         self._look()
         return await super().wrap(dek, binding)
 
-    async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
+    async def unwrap(self, kek_id: str, wrapped_dek: bytes, binding: Binding) -> bytes:
         """See the protocol."""
         self._look()
-        return await super().unwrap(kek_id, wrapped, binding)
+        return await super().unwrap(kek_id, wrapped_dek, binding)
 
     def _look(self) -> None:
         """Read the file again if it has changed; the check costs 2 µs."""
@@ -98,10 +98,10 @@ class FileKeyring(LocalKeyring):
 
     def _stamp(self) -> tuple[int, int, int]:
         try:
-            found = self.path.stat()
+            status = self.path.stat()
         except OSError:
             return self._seen  # what was read stays good while the file is being moved or is away
-        return found.st_ino, found.st_mtime_ns, found.st_size
+        return status.st_ino, status.st_mtime_ns, status.st_size
 
     def _read(self) -> Keys:
         stamp = self._stamp()

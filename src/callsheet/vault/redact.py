@@ -38,9 +38,9 @@ SHAPES = [
 
 def redact(text: str) -> str:
     """Replace this process's secrets, and text in the shape of a secret, by `***`."""
-    known = _known.pattern()
-    if known is not None:
-        text = known.sub(HIDDEN, text)
+    pattern = _live_secrets.pattern()
+    if pattern is not None:
+        text = pattern.sub(HIDDEN, text)
     for shape, instead in SHAPES:
         text = shape.sub(instead, text)
     return text
@@ -53,9 +53,9 @@ def forms(part: str) -> Iterator[str]:
     yield json.dumps(part)[1:-1]
     yield json.dumps(part, ensure_ascii=False)[1:-1]
     yield repr(part)[1:-1]
-    for quoted in (quote(part, safe="", errors="replace"), quote(part, errors="replace"), quote_plus(part)):
-        yield quoted
-        yield re.sub("%..", lambda found: found[0].lower(), quoted)
+    for escaped in (quote(part, safe="", errors="replace"), quote(part, errors="replace"), quote_plus(part)):
+        yield escaped
+        yield re.sub("%..", lambda match: match[0].lower(), escaped)
     yield raw.hex()
     yield raw.hex().upper()
     yield from _in_base64(raw)
@@ -67,8 +67,8 @@ def forms(part: str) -> Iterator[str]:
 def _in_base64(raw: bytes) -> Iterator[str]:
     """Yield the base64 forms inside a longer text, without the characters that also encode neighbouring bytes."""
     for offset in range(3):
-        padded = base64.b64encode(bytes(offset) + raw).decode()
-        inner = padded.rstrip("=")[(0, 2, 3)[offset] :]
+        text = base64.b64encode(bytes(offset) + raw).decode()
+        inner = text.rstrip("=")[(0, 2, 3)[offset] :]
         inner = inner[:-1] if (offset + len(raw)) % 3 else inner
         if len(inner) >= SHORTEST_BASE64:
             yield inner
@@ -83,9 +83,9 @@ class _Known:
         self._stale = True
         self._count = 0
         self._pattern: re.Pattern[str] | None = None
-        on_new_secret(self._changed)
+        on_new_secret(self._forget)
 
-    def _changed(self) -> None:
+    def _forget(self) -> None:
         self._stale = True
 
     def pattern(self) -> re.Pattern[str] | None:
@@ -95,12 +95,12 @@ class _Known:
             with self._lock:
                 self._stale, self._count = False, len(held)
                 texts = {form for secret in held for part in secret.parts() for form in forms(part)}
-                wanted = sorted((text for text in texts if len(text) >= SHORTEST), key=len, reverse=True)
-                self._pattern = re.compile("|".join(map(re.escape, wanted))) if wanted else None
+                longest_first = sorted((text for text in texts if len(text) >= SHORTEST), key=len, reverse=True)
+                self._pattern = re.compile("|".join(map(re.escape, longest_first))) if longest_first else None
         return self._pattern
 
 
-_known = _Known()
+_live_secrets = _Known()
 
 
 class Stream:
@@ -114,10 +114,10 @@ class Stream:
         """Add a piece of text and return the complete lines, redacted."""
         lines = re.split(r"(?<=[\r\n])", self._rest + piece)
         self._rest = lines.pop()
-        shown = "".join(map(self._line, lines))
+        output = "".join(map(self._line, lines))
         if len(self._rest) > LONGEST_LINE:
             self._rest, self._hiding = "", True
-        return shown
+        return output
 
     def close(self) -> str:
         """Return the last, incomplete line, redacted."""

@@ -53,8 +53,8 @@ FIRST_SUCCESS, FIRST_REDIRECT = 200, 300
 
 def meaning_of(code: str, status: int = 0, message: str = "") -> Meaning:
     """Classify a storage error by its code, status and message. New credentials do not help against a wrong clock."""
-    if (known := WORDS.get(code)) is not None:
-        return known
+    if (meaning := WORDS.get(code)) is not None:
+        return meaning
     if code == "AccessDenied" and "expired" in message.lower():
         return Meaning.REFRESH
     return Meaning.REFRESH if status in REFUSED else Meaning.OTHER
@@ -71,9 +71,9 @@ class RefreshRequest(NamedTuple):
 
     def body(self) -> bytes:
         """Return the JSON body to sign and send; it names the refused version."""
-        told = self._asdict()
-        del told["refresh_url"]
-        return json.dumps({"event": "credentials.refresh", **told}, separators=(",", ":")).encode()
+        fields = self._asdict()
+        del fields["refresh_url"]
+        return json.dumps({"event": "credentials.refresh", **fields}, separators=(",", ":")).encode()
 
 
 Send = Callable[[RefreshRequest], Awaitable[int]]
@@ -128,8 +128,10 @@ class Refresher:
             raise CredentialRejected("storage refuses the credentials, and the job has no refresh_url")
         if await self._vault.version(job.job_id) > refused_version:
             return  # they came between the caller's look and now, by a request that has just ended
-        counted = await self._count(job)
-        request = RefreshRequest(refresh_url, job.job_id, counted.requester_id, refused_version, counted.refresh_count)
+        counted_job = await self._count(job)
+        request = RefreshRequest(
+            refresh_url, job.job_id, counted_job.requester_id, refused_version, counted_job.refresh_count
+        )
         deadline = time.monotonic() + self._patience.whole_s
         await self._deliver(request, deadline)
         await self._arrival(request, deadline)
@@ -147,8 +149,8 @@ class Refresher:
     async def _deliver(self, request: RefreshRequest, deadline: float) -> None:
         """Send the request until the requester accepts it; a status other than busy or 2xx is final."""
         why, between_s = "", self._patience.between_sends_s
-        for tried in range(self._patience.sends):
-            pause_s = pause_after(tried, between_s, math.inf) - between_s
+        for failures in range(self._patience.sends):
+            pause_s = pause_after(failures, between_s, math.inf) - between_s
             if time.monotonic() + pause_s > deadline:
                 break
             await asyncio.sleep(pause_s)
@@ -200,13 +202,13 @@ class Access:
 
         Raises CredentialRejected if storage refuses the newer credentials as well.
         """
-        opened = await self._current()
+        credentials = await self._current()
         try:
-            return await operation(opened.secret)
+            return await operation(credentials.secret)
         except Exception as error:
             if meaning(error) is not Meaning.REFRESH:
                 raise
-        newer = await self._refreshed(opened)
+        newer = await self._refresh(credentials)
         try:
             return await operation(newer.secret)
         except Exception as error:
@@ -220,30 +222,30 @@ class Access:
                 return self._keep(await self._vault.open(self._job))
         if time.time() >= self._good.renew_at and self._refresh_url:
             try:
-                return await self._refreshed(self._good.opened)
+                return await self._refresh(self._good.opened)
             except (CredentialRejected, RefreshFailed):
                 if time.time() >= self._good.ends_at:
                     raise  # else the old ones are still good
         return self._good.opened
 
-    async def _refreshed(self, opened: Opened) -> Opened:
-        refused = opened.credential_version
-        if self._good is not None and self._good.opened.credential_version > refused:
+    async def _refresh(self, current: Opened) -> Opened:
+        version = current.credential_version
+        if self._good is not None and self._good.opened.credential_version > version:
             return self._good.opened  # another operation has refreshed them
-        return self._keep(await self._refresher.refresh(self._job, self._refresh_url, refused))
+        return self._keep(await self._refresher.refresh(self._job, self._refresh_url, version))
 
-    def _keep(self, opened: Opened) -> Opened:
-        now, ends_at = time.time(), expiry_of(opened.secret)
-        self._good = _Good(opened, now + EARLY * (ends_at - now), ends_at)
-        return opened
+    def _keep(self, credentials: Opened) -> Opened:
+        now, ends_at = time.time(), expiry_of(credentials.secret)
+        self._good = _Good(credentials, now + EARLY * (ends_at - now), ends_at)
+        return credentials
 
 
 def expiry_of(secret: Secret) -> float:
     """Return the credentials' expiry (`expires_at`: seconds or an ISO date) in epoch seconds; infinity without one."""
     try:
-        told = secret.reveal_json().get("expires_at")
-        if isinstance(told, str):
-            return datetime.fromisoformat(told).timestamp()
-        return float(told) if told is not None else float("inf")
+        moment = secret.reveal_json().get("expires_at")
+        if isinstance(moment, str):
+            return datetime.fromisoformat(moment).timestamp()
+        return float(moment) if moment is not None else float("inf")
     except (ValueError, TypeError, AttributeError):
         return float("inf")

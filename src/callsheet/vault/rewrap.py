@@ -37,24 +37,24 @@ class Progress(NamedTuple):
 
 
 async def rewrap(
-    vault: Vault, told: Callable[[Progress], None] = lambda _: None, *, batch: int = BATCH
+    vault: Vault, on_progress: Callable[[Progress], None] = lambda _: None, *, batch: int = BATCH
 ) -> tuple[Progress, dict[str, str]]:
     """Re-wrap all credentials under the current KEK; return the counts, and the errors of broken rows by job id.
 
     Repeats, five times at most, while rows under other KEKs appear: a process with an old keyring may write such rows.
     """
-    broken: dict[str, str] = {}
+    errors: dict[str, str] = {}
     progress = Progress()
     for _ in range(PASSES):
         current = await vault.keyring.current()
         old = {kek_id: count for kek_id, count in (await vault.store.credential_keks()).items() if kek_id != current}
-        if sum(old.values()) <= len(broken):
+        if sum(old.values()) <= len(errors):
             break
-        progress = progress._replace(total=progress.done + sum(old.values()) - len(broken))
-        told(progress)
+        progress = progress._replace(total=progress.done + sum(old.values()) - len(errors))
+        on_progress(progress)
         for kek_id in old:
-            progress = await _walk(vault, kek_id, _Walk(progress, broken, told, batch))
-    return progress, broken
+            progress = await _walk(vault, kek_id, _Walk(progress, errors, on_progress, batch))
+    return progress, errors
 
 
 class _Walk(NamedTuple):
@@ -69,13 +69,13 @@ async def _walk(vault: Vault, kek_id: str, walk: _Walk) -> Progress:
     progress, after = walk.progress, ""
     while page := await vault.store.credentials_under(kek_id, after=after, limit=walk.batch):
         after = page[-1].job_id
-        page = [kept for kept in page if kept.job_id not in walk.broken]
+        page = [row for row in page if row.job_id not in walk.broken]
         changes, faults = await _changes(vault, page)
         walk.broken.update(faults)
-        replaced = sum(await vault.store.replace_credentials(changes))
+        written = sum(await vault.store.replace_credentials(changes))
         progress = progress._replace(
-            wrapped=progress.wrapped + replaced,
-            changed=progress.changed + len(changes) - replaced,
+            wrapped=progress.wrapped + written,
+            changed=progress.changed + len(changes) - written,
             broken=len(walk.broken),
         )
         walk.told(progress)
@@ -88,13 +88,13 @@ async def _changes(
     """Return the replacements for a page of credentials, and the errors of broken rows by job id."""
     gate = asyncio.Semaphore(AT_ONCE)
 
-    async def one(kept: Credentials) -> Credentials | str:
+    async def one(credentials: Credentials) -> Credentials | str:
         async with gate:
             try:
-                return await vault.rewrapped(kept)
+                return await vault.rewrap(credentials)
             except (Tampered, UnknownKek, RetiredKek) as error:
                 return str(error)
 
-    answers = list(zip(page, await asyncio.gather(*(one(kept) for kept in page)), strict=True))
-    changes = [(kept, answer) for kept, answer in answers if not isinstance(answer, str)]
-    return changes, {kept.job_id: answer for kept, answer in answers if isinstance(answer, str)}
+    answers = list(zip(page, await asyncio.gather(*(one(row) for row in page)), strict=True))
+    changes = [(row, answer) for row, answer in answers if not isinstance(answer, str)]
+    return changes, {row.job_id: answer for row, answer in answers if isinstance(answer, str)}

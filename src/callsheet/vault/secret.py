@@ -26,8 +26,8 @@ class Secret:
     def __init__(self, text: str) -> None:
         object.__setattr__(self, "_Secret__text", text)
         _alive[id(self)] = self
-        for changed in _listeners:
-            changed()
+        for listener in _listeners:
+            listener()
 
     def reveal(self) -> str:
         """Return the text itself. Callers must not store it, log it or put it into an error."""
@@ -87,9 +87,9 @@ def alive() -> list[Secret]:
     return list(_alive.values())
 
 
-def on_new_secret(changed: Callable[[], None]) -> None:
+def on_new_secret(listener: Callable[[], None]) -> None:
     """Register a function to call whenever a secret is created."""
-    _listeners.append(changed)
+    _listeners.append(listener)
 
 
 def _read(text: str) -> tuple[Any, bool]:

@@ -36,9 +36,9 @@ class Service:
     async def ask(self, method: str, url: str, *, body: bytes = b"", headers: dict[str, str]) -> Answer:
         """Send a request and return its first answer without a busy status; raises KeyServiceUnavailable."""
         why = ""
-        for tried in range(TRIES):
-            if tried:
-                await asyncio.sleep(pause_after(tried, self._pause_s, LONGEST_PAUSE_S))
+        for failures in range(TRIES):
+            if failures:
+                await asyncio.sleep(pause_after(failures, self._pause_s, LONGEST_PAUSE_S))
             try:
                 with http_errors_as(lambda error: KeyServiceUnavailable(type(error).__name__)):
                     response = await self._client.request(method, url, content=body, headers=headers)
@@ -57,7 +57,7 @@ class Service:
 
 def _json(response: httpx2.Response) -> dict[str, Any]:
     try:
-        found = response.json()
+        body = response.json()
     except ValueError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return body if isinstance(body, dict) else {}

@@ -62,53 +62,53 @@ class TransitKeyring:
     async def wrap(self, dek: bytes, binding: Binding) -> Wrapped:
         """See the protocol."""
         plain = base64.b64encode(dek).decode()
-        asked = {"plaintext": plain, "associated_data": _bound(binding)}
-        wrapped = str(_data(await self._ask("POST", f"encrypt/{self._name}", asked))["ciphertext"]).encode()
-        await self._check_binding(wrapped)
-        return Wrapped(self._kek_id(_version(wrapped)), wrapped)
+        fields = {"plaintext": plain, "associated_data": _associated(binding)}
+        wrapped_dek = str(_data(await self._ask("POST", f"encrypt/{self._name}", fields))["ciphertext"]).encode()
+        await self._check_binding(wrapped_dek)
+        return Wrapped(self._kek_id(_version(wrapped_dek)), wrapped_dek)
 
-    async def unwrap(self, kek_id: str, wrapped: bytes, binding: Binding) -> bytes:
+    async def unwrap(self, kek_id: str, wrapped_dek: bytes, binding: Binding) -> bytes:
         """See the protocol."""
-        if self._kek_id(_version(wrapped)) != kek_id:
+        if self._kek_id(_version(wrapped_dek)) != kek_id:
             raise Tampered("this wrapped key is another key's")
-        return _plain(_data(await self._decrypt(wrapped, _bound(binding))))
+        return _plain(_data(await self._decrypt(wrapped_dek, _associated(binding))))
 
     async def close(self) -> None:
         """See the protocol."""
         await self._service.close()
 
-    async def _check_binding(self, wrapped: bytes) -> None:
+    async def _check_binding(self, wrapped_dek: bytes) -> None:
         """Check once that Vault binds keys to associated data: versions before 1.13 ignore it without an error."""
         if not self._binds:
-            answer = await self._decrypt(wrapped, base64.b64encode(b"something else").decode())
+            answer = await self._decrypt(wrapped_dek, base64.b64encode(b"something else").decode())
             if answer.status != BAD_REQUEST:
                 raise InvalidKeyring("this Vault does not bind keys to associated data; 1.13 or newer is needed")
             self._binds = True
 
-    async def _decrypt(self, wrapped: bytes, bound: str) -> Answer:
-        asked = {"ciphertext": wrapped.decode("ascii", "replace"), "associated_data": bound}
-        return await self._ask("POST", f"decrypt/{self._name}", asked)
+    async def _decrypt(self, wrapped_dek: bytes, associated: str) -> Answer:
+        fields = {"ciphertext": wrapped_dek.decode("ascii", "replace"), "associated_data": associated}
+        return await self._ask("POST", f"decrypt/{self._name}", fields)
 
-    async def _ask(self, method: str, path: str, asked: dict[str, str] | None = None) -> Answer:
+    async def _ask(self, method: str, path: str, fields: dict[str, str] | None = None) -> Answer:
         headers = {"x-vault-token": self._token.reveal(), "x-vault-request": "true"}
         if self._namespace:
             headers["x-vault-namespace"] = self._namespace
-        body = json.dumps(asked).encode() if asked is not None else b""
+        body = json.dumps(fields).encode() if fields is not None else b""
         return await self._service.ask(method, f"{self._url}/{path}", body=body, headers=headers)
 
     def _kek_id(self, version: str) -> str:
         return f"vault:{self._mount}/{self._name}:{version}"
 
 
-def _bound(binding: Binding) -> str:
+def _associated(binding: Binding) -> str:
     return base64.b64encode(binding.aad("dek")).decode()
 
 
-def _version(wrapped: bytes) -> str:
-    found = VERSION(wrapped)
-    if found is None:
+def _version(wrapped_dek: bytes) -> str:
+    match = VERSION(wrapped_dek)
+    if match is None:
         raise Tampered("this wrapped key is not one of Vault's")
-    return found[1].decode()
+    return match[1].decode()
 
 
 def _plain(data: dict[str, Any]) -> bytes:

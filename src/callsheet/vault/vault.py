@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 KIND = "vault_wraps"
-RESERVED = 4096
+RESERVE = 4096
 WARN_AT = 2**30
 log = logging.getLogger("callsheet.vault")
 _wraps = metrics.get_meter("callsheet").create_counter(
@@ -40,9 +40,9 @@ _wraps = metrics.get_meter("callsheet").create_counter(
 class Wraps:
     """Counts the wraps of this process per KEK, in one store."""
 
-    def __init__(self, store: Store, *, reserved: int = RESERVED, warn_at: int = WARN_AT) -> None:
+    def __init__(self, store: Store, *, batch: int = RESERVE, warn_at: int = WARN_AT) -> None:
         self._store = store
-        self._reserved = reserved
+        self._batch = batch
         self._warn_at = warn_at
         self._left: dict[str, int] = {}
 
@@ -54,14 +54,14 @@ class Wraps:
         self._left[kek_id] -= 1
 
     async def _reserve(self, kek_id: str) -> None:
-        found = await self._store.documents(KIND, kek_id)
-        document = found[0] if found else Document(KIND, kek_id, "0", 0)
-        total = json.loads(document.body) + self._reserved
+        documents = await self._store.documents(KIND, kek_id)
+        document = documents[0] if documents else Document(KIND, kek_id, "0", 0)
+        total = json.loads(document.body) + self._batch
         try:
             await self._store.put_document(document._replace(body=json.dumps(total)))
         except DocumentConflict:
             return  # another process reserved at the same moment: look again
-        self._left[kek_id] = self._left.get(kek_id, 0) + self._reserved
+        self._left[kek_id] = self._left.get(kek_id, 0) + self._batch
         if total >= self._warn_at:
             log.warning("key %s has wrapped %d times; rotate: `callsheet vault rotate`, then `rewrap`", kek_id, total)
 
@@ -101,13 +101,13 @@ class Vault:
         """Encrypt a secret for `NewJob.credentials`; the envelope is bound to this job, requester and version."""
         binding = Binding(job_id, requester_id, credential_version)
         dek = envelope.new_dek()
-        wrapped = await self.keyring.wrap(dek, binding)
-        await self._wraps.count(wrapped.kek_id)
+        wrapping = await self.keyring.wrap(dek, binding)
+        await self._wraps.count(wrapping.kek_id)
         return Envelope(
             credential_version,
             envelope.encrypt(secret, dek, binding),
-            envelope.to_text(wrapped.wrapped),
-            wrapped.kek_id,
+            envelope.to_text(wrapping.wrapped),
+            wrapping.kek_id,
             envelope.VERSION,
         )
 
@@ -116,13 +116,13 @@ class Vault:
         (now,) = await self.store.get([job.job_id])
         if now is None or now.status is not Status.RUNNING or now.claim_version != job.claim_version:
             raise StaleClaim(f"claim {job.claim_version} of job {job.job_id} is not held; its credentials stay shut")
-        kept = await self._kept(job.job_id, now.requester_id)
-        return Opened(await self._opened(kept), kept.envelope.credential_version)
+        credentials = await self._credentials(job.job_id, now.requester_id)
+        return Opened(await self._decrypted_secret(credentials), credentials.envelope.credential_version)
 
     async def version(self, job_id: str) -> int:
         """Return the version of a job's credentials without decrypting them; 0 for a job without credentials."""
-        (kept,) = await self.store.credentials([job_id])
-        return kept.envelope.credential_version if kept is not None else 0
+        (credentials,) = await self.store.credentials([job_id])
+        return credentials.envelope.credential_version if credentials is not None else 0
 
     async def replace(
         self, job_id: str, requester_id: str, secret: Secret, *, expected_version: int | None = None
@@ -132,50 +132,52 @@ class Vault:
         Raises CredentialsConflict if the stored version differs from `expected_version`.
         """
         for _ in range(RACES):
-            was = await self._kept(job_id, requester_id)
+            was = await self._credentials(job_id, requester_id)
             version = was.envelope.credential_version
             if expected_version not in (None, version):
                 raise CredentialsConflict(f"the credentials of job {job_id} are at version {version} by now")
             first = await first_of(self.store, job_id)
             becomes = was._replace(envelope=await self.seal(secret, first, requester_id, version + 1))
-            (done,) = await self.store.replace_credentials([(was, becomes)])
-            if done:
+            (is_replaced,) = await self.store.replace_credentials([(was, becomes)])
+            if is_replaced:
                 return version + 1
         raise CredentialsConflict(f"the credentials of job {job_id} changed {RACES} times meanwhile; try again")
 
-    async def rewrapped(self, kept: Credentials) -> Credentials:
+    async def rewrap(self, credentials: Credentials) -> Credentials:
         """Return the credentials with their data key wrapped under the current KEK, without decrypting the content."""
-        binding = await self._binding(kept)
-        was = kept.envelope
+        binding = await self._binding(credentials)
+        was = credentials.envelope
         dek = await self._dek(was, binding)
-        wrapped = await self.keyring.wrap(dek, binding)
-        await self._wraps.count(wrapped.kek_id)
-        text = envelope.to_text(wrapped.wrapped)
-        return kept._replace(envelope=was._replace(storage_creds_dek_wrapped=text, storage_creds_kek_id=wrapped.kek_id))
+        wrapping = await self.keyring.wrap(dek, binding)
+        await self._wraps.count(wrapping.kek_id)
+        text = envelope.to_text(wrapping.wrapped)
+        return credentials._replace(
+            envelope=was._replace(storage_creds_dek_wrapped=text, storage_creds_kek_id=wrapping.kek_id)
+        )
 
-    async def _kept(self, job_id: str, requester_id: str) -> Credentials:
-        (kept,) = await self.store.credentials([job_id])
-        if kept is None or kept.requester_id != requester_id:
+    async def _credentials(self, job_id: str, requester_id: str) -> Credentials:
+        (credentials,) = await self.store.credentials([job_id])
+        if credentials is None or credentials.requester_id != requester_id:
             raise CredentialsGone(f"job {job_id} has no credentials, or none any more")
-        return kept
+        return credentials
 
-    async def _opened(self, kept: Credentials) -> Secret:
-        was = kept.envelope
+    async def _decrypted_secret(self, credentials: Credentials) -> Secret:
+        was = credentials.envelope
         if was.storage_creds_encryption_version != envelope.VERSION:
             raise Tampered(
                 f"envelopes of version {was.storage_creds_encryption_version} are not known; upgrade callsheet"
             )
-        binding = await self._binding(kept)
+        binding = await self._binding(credentials)
         return envelope.decrypt(was.storage_creds_encrypted, await self._dek(was, binding), binding)
 
-    async def _dek(self, sealed: Envelope, binding: Binding) -> bytes:
-        raw = envelope.from_text(sealed.storage_creds_dek_wrapped)
-        return await self.keyring.unwrap(sealed.storage_creds_kek_id, raw, binding)
+    async def _dek(self, sealed_envelope: Envelope, binding: Binding) -> bytes:
+        raw = envelope.from_text(sealed_envelope.storage_creds_dek_wrapped)
+        return await self.keyring.unwrap(sealed_envelope.storage_creds_kek_id, raw, binding)
 
-    async def _binding(self, kept: Credentials) -> Binding:
+    async def _binding(self, credentials: Credentials) -> Binding:
         """Return the credentials' binding; a replayed job's credentials stay bound to the original dead letter."""
-        first = await first_of(self.store, kept.job_id)
-        return Binding(first, kept.requester_id, kept.envelope.credential_version)
+        first = await first_of(self.store, credentials.job_id)
+        return Binding(first, credentials.requester_id, credentials.envelope.credential_version)
 
 
 def keyring_from(environ: Mapping[str, str]) -> Keyring:
