@@ -19,13 +19,13 @@ OFF = "off"
 BESIDE_REDIS = "sqlite:///callsheet-catalog.db"
 
 
-def catalog_url(asked: str | None, database_url: str) -> str | None:
+def catalog_url(setting: str | None, database_url: str) -> str | None:
     """Return the URL of the catalogue: CALLSHEET_CATALOG_URL if set, else the database of the jobs; None for `off`.
 
     Redis has no tables: if the jobs are in Redis, the catalogue is a SQLite file in the working directory.
     """
-    if asked:
-        return None if asked == OFF else asked
+    if setting:
+        return None if setting == OFF else setting
     return database_url if database_url.partition(":")[0] in (*SQLITE, *POSTGRES) else BESIDE_REDIS
 
 
@@ -65,16 +65,16 @@ async def migrate_catalog(url: str) -> list[str]:
     raise _unknown(scheme)
 
 
-async def migrate_beside(asked: str | None, database_url: str) -> list[str]:
+async def migrate_beside(setting: str | None, database_url: str) -> list[str]:
     """Migrate the catalogue after the job store, for `callsheet migrate`; return the names of the migrations.
 
     Does nothing for an in-memory database, which is lost when it is closed. Without CALLSHEET_CATALOG_URL it also does
     nothing if the jobs are in Redis (opening the catalogue file migrates it) or the extra `media` is not installed.
     """
-    url = catalog_url(asked, database_url)
+    url = catalog_url(setting, database_url)
     if url is None or ":memory:" in url:
         return []
-    if not asked and (url == BESIDE_REDIS or importlib.util.find_spec("rapidfuzz") is None):
+    if not setting and (url == BESIDE_REDIS or importlib.util.find_spec("rapidfuzz") is None):
         return []
     return await migrate_catalog(url)
 

@@ -201,8 +201,8 @@ def segment_of(row: Sequence[Any]) -> Segment:
 
 def box_of(text: Json) -> Box:
     """Return the Box of a JSON text in whole pixels. A worker may have written it by SQL: non-numbers become 0."""
-    told = json.loads(text)
-    sides = told if isinstance(told, dict) else {}
+    content = json.loads(text)
+    sides = content if isinstance(content, dict) else {}
     return Box(*(_pixels(sides.get(side)) for side in Box._fields))
 
 

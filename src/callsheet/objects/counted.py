@@ -34,33 +34,33 @@ class Writing:
     """The count of one running write: the key's size before the write, and the bytes charged so far."""
 
     def __init__(self, bill: Bill, key: str, before: int) -> None:
-        self._bill, self._key, self.before, self.taken = bill, key, before, 0
+        self._bill, self._key, self.before, self.charged_bytes = bill, key, before, 0
 
     async def need(self, size: int) -> None:
         """Charge the quota for an object of `size` bytes, less the bytes charged before; raises QuotaExceeded."""
-        counter, more = self._bill.counter, size - self.before - self.taken
+        counter, more = self._bill.counter, size - self.before - self.charged_bytes
         if counter is not None and more > 0:
             await counter.charge(self._bill.requester_id, self._key, more)
-            self.taken += more
+            self.charged_bytes += more
 
     async def settle(self, size: int | None) -> None:
         """Correct the count to the object's final size; None if the previous object is unchanged."""
-        more = (self.before if size is None else size) - self.before - self.taken
+        more = (self.before if size is None else size) - self.before - self.charged_bytes
         if self._bill.counter is not None and more:
             await self._bill.counter.add(self._bill.requester_id, {self._key: more})
 
-    def checked(self, data: Data) -> Data:
+    def charging(self, data: Data) -> Data:
         """Return the data to write. A stream of unknown length is charged while read; raises QuotaExceeded."""
         if isinstance(data, bytes) or length_of(data) is not None or self._bill.counter is None:
             return data
         return self._pieces(data)
 
     async def _pieces(self, data: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
-        done = 0
+        total = 0
         async for piece in data:
-            done += len(piece)
-            if done > self.before + self.taken:
-                await self.need(done + CHUNK_BYTES)
+            total += len(piece)
+            if total > self.before + self.charged_bytes:
+                await self.need(total + CHUNK_BYTES)
             yield piece
 
 

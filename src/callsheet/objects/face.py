@@ -158,7 +158,7 @@ class Objects(ABC):
 
     async def get(self, key: str, *, max_bytes: int | None = None) -> bytes:
         """Return all bytes of an object; raises ObjectTooLarge."""
-        return await transfer.collected(self.stream(key), key, max_bytes)
+        return await transfer.collect(self.stream(key), key, max_bytes)
 
     async def get_range(self, key: str, start: int, end: int) -> bytes:
         """Return the bytes from `start` up to `end` (excluded), fewer at the end of the object."""

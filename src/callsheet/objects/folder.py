@@ -84,7 +84,7 @@ class FolderObjects(OwnObjects):
     def _place(self, folders: tuple[str, ...], name: str, placing: Placing) -> ObjectInfo:
         """Check the write conditions, store the content type and rename the file, all under the key's lock."""
         key = placing.key
-        with self._tree.locked(key):
+        with self._tree.lock(key):
             try:
                 there: str | None = etag_of(self._tree.stat(key))
             except ObjectNotFound:
@@ -181,7 +181,7 @@ class FolderObjects(OwnObjects):
 
     def _delete(self, keys: Sequence[str]) -> None:
         for key in keys:
-            with self._tree.locked(key):
+            with self._tree.lock(key):
                 self._tree.remove(key)
                 self._tree.remove(_beside(key))
 
@@ -213,8 +213,8 @@ class FolderObjects(OwnObjects):
         return await in_thread(self._complete, upload, parts, only_if_absent)
 
     def _complete(self, upload: Upload, parts: Sequence[Part] | None, only_if_absent: bool) -> ObjectInfo:  # noqa: FBT001
-        with self._uploads.whole(upload, parts) as (known, folders):
-            placing = Placing(known.key, known.content_type, only_if_absent)
+        with self._uploads.whole(upload, parts) as (own_upload, folders):
+            placing = Placing(own_upload.key, own_upload.content_type, only_if_absent)
             return self._place(folders, "data", placing)
 
     async def abort_multipart(self, upload: Upload) -> None:
@@ -263,16 +263,16 @@ def _copied_by_kernel(source: int, target: int) -> bool:
     """Copy a file with copy_file_range; returns False if the file system lacks support and the caller must copy."""
     if not hasattr(os, "copy_file_range"):
         return False
-    done = 0
+    total = 0
     size = os.fstat(source).st_size
     try:
-        while done < size:
-            moved = os.copy_file_range(source, target, size - done, done, done)
-            if not moved:
+        while total < size:
+            count = os.copy_file_range(source, target, size - total, total, total)
+            if not count:
                 break
-            done += moved
+            total += count
     except OSError as error:
-        if done or error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
+        if total or error.errno not in (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP):
             raise
         return False
-    return done == size
+    return total == size

@@ -45,35 +45,35 @@ class FolderUploads:
 
     def find(self, key: str, upload_id: str) -> Upload:
         """Return an open upload by id; raises UploadNotFound, also for another key."""
-        with self._opened(Upload(key, upload_id, 0, "")) as folder:
-            found = Upload(**_read_note(folder, "meta.json"))
-        if found.key != key:
+        with self._open(Upload(key, upload_id, 0, "")) as folder:
+            own_upload = Upload(**_read_note(folder, "meta.json"))
+        if own_upload.key != key:
             raise UploadNotFound(f"no upload of {key}, or not any more")
-        return found
+        return own_upload
 
     async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
         """Write one part, which is listed after its bytes are synced to disk. Raises ObjectTooLarge, UploadBusy."""
         doing = f"put part {checked_number(number)} of {upload.key}"
-        known = await in_thread(self.find, upload.key, upload.upload_id)
-        file = await in_thread(self._begin_part, known, number)
-        digest, done = hashlib.sha256(), 0
-        start = (number - 1) * known.part_bytes
+        own_upload = await in_thread(self.find, upload.key, upload.upload_id)
+        file = await in_thread(self._begin_part, own_upload, number)
+        digest, size = hashlib.sha256(), 0
+        start = (number - 1) * own_upload.part_bytes
         try:
             async for piece in pieces(data):
-                if done + len(piece) > known.part_bytes:
-                    raise ObjectTooLarge(f"{doing}: it has more than {known.part_bytes} bytes")
-                await in_thread(_write_at, file, piece, start + done)
+                if size + len(piece) > own_upload.part_bytes:
+                    raise ObjectTooLarge(f"{doing}: it has more than {own_upload.part_bytes} bytes")
+                await in_thread(_write_at, file, piece, start + size)
                 digest.update(piece)
-                done += len(piece)
-            part = Part(number, digest.hexdigest(), done)
-            await in_thread(self._note_part, known, part, file)
+                size += len(piece)
+            part = Part(number, digest.hexdigest(), size)
+            await in_thread(self._note_part, own_upload, part, file)
         finally:
             os.close(file)
         return part
 
     def _begin_part(self, upload: Upload, number: int) -> int:
         """Open the data file with a shared lock, and delete the note of an earlier part with the same number."""
-        with self._opened(upload) as folder:
+        with self._open(upload) as folder:
             file = os.open("data", WRITE, dir_fd=folder)
             try:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -89,25 +89,25 @@ class FolderUploads:
         return file
 
     def _note_part(self, upload: Upload, part: Part, file: int) -> None:
-        with self._opened(upload) as folder:
+        with self._open(upload) as folder:
             os.fdatasync(file)
             _write_note(folder, _part_name(part.number), part._asdict())
 
     def parts(self, upload: Upload) -> list[Part]:
         """Return the completely written parts in order of number; raises UploadNotFound."""
         self.find(upload.key, upload.upload_id)
-        with self._opened(upload) as folder:
+        with self._open(upload) as folder:
             names = sorted(name for name in names_in(folder) if name.startswith("part-"))
             return [Part(**_read_note(folder, name)) for name in names]
 
     @contextlib.contextmanager
-    def whole(self, upload: Upload, asked: Sequence[Part] | None) -> Iterator[tuple[Upload, tuple[str, ...]]]:
+    def whole(self, upload: Upload, requested: Sequence[Part] | None) -> Iterator[tuple[Upload, tuple[str, ...]]]:
         """Lock the upload against part writers and yield the upload with the folders of its data file.
 
         The block renames the data file; afterwards the upload's folder is deleted. Raises UploadBusy, UploadIncomplete.
         """
-        known = self.find(upload.key, upload.upload_id)
-        with self._opened(upload) as folder:
+        own_upload = self.find(upload.key, upload.upload_id)
+        with self._open(upload) as folder:
             file = os.open("data", WRITE, dir_fd=folder)
         try:
             try:
@@ -115,18 +115,20 @@ class FolderUploads:
             except BlockingIOError:
                 raise UploadBusy(f"a part of {upload.key} is still being written") from None
             here = self.parts(upload)
-            chosen = chosen_parts(known, {part.number: part for part in here}, list(here if asked is None else asked))
+            selection = chosen_parts(
+                own_upload, {part.number: part for part in here}, list(here if requested is None else requested)
+            )
             with known_errors(f"complete {upload.key}"):
-                os.ftruncate(file, sum(part.size_bytes for part in chosen))
+                os.ftruncate(file, sum(part.size_bytes for part in selection))
                 os.fsync(file)
-            yield known, tuple(_names(upload)[1:])
+            yield own_upload, tuple(_names(upload)[1:])
         finally:
             os.close(file)
         self.drop(upload)
 
     def drop(self, upload: Upload) -> None:
         """Delete an upload's files and folder; an unknown upload is ignored."""
-        with contextlib.suppress(UploadNotFound), self._opened(upload) as folder:
+        with contextlib.suppress(UploadNotFound), self._open(upload) as folder:
             with contextlib.suppress(FileNotFoundError):
                 if _read_note(folder, "meta.json")["key"] != upload.key:
                     return  # the upload of another key
@@ -137,7 +139,7 @@ class FolderUploads:
                 os.rmdir(upload.upload_id, dir_fd=above)
 
     @contextlib.contextmanager
-    def _opened(self, upload: Upload) -> Iterator[int]:
+    def _open(self, upload: Upload) -> Iterator[int]:
         if not _ID(upload.upload_id):
             raise UploadNotFound(f"no upload of {upload.key}, or not any more")
         try:
@@ -159,8 +161,8 @@ def _write_at(file: int, piece: bytes, at: int) -> None:
     rest = memoryview(piece)
     with known_errors("write"):
         while rest:
-            done = os.pwrite(file, rest, at)
-            rest, at = rest[done:], at + done
+            written_bytes = os.pwrite(file, rest, at)
+            rest, at = rest[written_bytes:], at + written_bytes
 
 
 def _write_note(folder: int, name: str, note: dict[str, Any]) -> None:
@@ -174,5 +176,5 @@ def _write_note(folder: int, name: str, note: dict[str, Any]) -> None:
 
 def _read_note(folder: int, name: str) -> dict[str, Any]:
     with os.fdopen(os.open(name, READ, dir_fd=folder), "rb") as file:
-        found: dict[str, Any] = json.loads(file.read(65_536))
-        return found
+        note: dict[str, Any] = json.loads(file.read(65_536))
+        return note

@@ -85,10 +85,10 @@ def part_of(key: str) -> str:
 
 def parts_of(sizes: Mapping[str, int]) -> dict[str, int]:
     """Sum the sizes of keys by category of stored bytes."""
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for key, size in sizes.items():
-        found[part_of(key)] = found.get(part_of(key), 0) + size
-    return found
+        sums[part_of(key)] = sums.get(part_of(key), 0) + size
+    return sums
 
 
 def is_below(key: str, folder: str) -> bool:

@@ -51,10 +51,10 @@ class MemoryObjects(OwnObjects):
         try:
             await self._store.put_async(key, whole, attributes={"Content-Type": kind}, mode=mode)
         except Exception as error:  # noqa: BLE001 - the driver's errors end here
-            known = of_driver(error, f"put {key}")
-            if isinstance(known, ObjectNotFound):
-                known = ObjectChanged(f"put {key}: it is not there any more")
-            raise known from None
+            failure = of_driver(error, f"put {key}")
+            if isinstance(failure, ObjectNotFound):
+                failure = ObjectChanged(f"put {key}: it is not there any more")
+            raise failure from None
         return await self.head(key)
 
     async def head(self, key: str) -> ObjectInfo:
@@ -71,15 +71,15 @@ class MemoryObjects(OwnObjects):
         self, key: str, *, start: int = 0, end: int | None = None, if_match: str | None = None
     ) -> AsyncGenerator[bytes, None]:
         """Yield the bytes in pieces of 1 MiB, as a remote storage would."""
-        found = await self._get(key, options={"if_match": if_match} if if_match else None)
-        whole = memoryview(await found.bytes_async())[start:end]
+        result = await self._get(key, options={"if_match": if_match} if if_match else None)
+        whole = memoryview(await result.bytes_async())[start:end]
         for at in range(0, len(whole), PIECE_BYTES):
             yield bytes(whole[at : at + PIECE_BYTES])
 
     async def list(self, prefix: str = "", *, after: str = "") -> AsyncGenerator[ObjectInfo, None]:
         """Yield objects in byte order of their keys."""
-        found = [meta for page in self._store.list(checked_prefix(prefix) or None) for meta in page]
-        for meta in sorted(found, key=lambda meta: meta["path"].encode()):
+        entries = [meta for page in self._store.list(checked_prefix(prefix) or None) for meta in page]
+        for meta in sorted(entries, key=lambda meta: meta["path"].encode()):
             if meta["path"].encode() > after.encode():
                 yield _of(meta)
 
@@ -112,10 +112,10 @@ class MemoryObjects(OwnObjects):
 
     async def find_upload(self, key: str, upload_id: str) -> Upload:
         """Return an open upload by id; raises UploadNotFound."""
-        found = self._uploads.get(upload_id)
-        if found is None or found[0].key != key:
+        entry = self._uploads.get(upload_id)
+        if entry is None or entry[0].key != key:
             raise UploadNotFound(f"no upload of {key}, or not any more")
-        return found[0]
+        return entry[0]
 
     async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
         """Write one part in one step; raises UploadNotFound, ObjectTooLarge."""
@@ -140,11 +140,11 @@ class MemoryObjects(OwnObjects):
     ) -> ObjectInfo:
         """Join the parts to the object; raises UploadIncomplete, ObjectExists."""
         here = self._parts(upload)
-        asked = list(await self.list_parts(upload) if parts is None else parts)
-        chosen = chosen_parts(upload, {number: part for number, (part, _) in here.items()}, asked)
+        requested = list(await self.list_parts(upload) if parts is None else parts)
+        selection = chosen_parts(upload, {number: part for number, (part, _) in here.items()}, requested)
         if only_if_absent and await self.exists(upload.key):
             raise ObjectExists(f"complete {upload.key}: it is there already")
-        whole = b"".join(here[part.number][1] for part in chosen)
+        whole = b"".join(here[part.number][1] for part in selection)
         kind = (await self.find_upload(upload.key, upload.upload_id)).content_type
         info = await self.put(upload.key, whole, content_type=kind, only_if_absent=only_if_absent)
         self._uploads.pop(upload.upload_id, None)
@@ -157,14 +157,14 @@ class MemoryObjects(OwnObjects):
             del self._uploads[upload.upload_id]
 
     def _parts(self, upload: Upload) -> dict[int, tuple[Part, bytes]]:
-        found = self._uploads.get(upload.upload_id)
-        if found is None or found[0].key != upload.key:
+        entry = self._uploads.get(upload.upload_id)
+        if entry is None or entry[0].key != upload.key:
             raise UploadNotFound(f"no upload of {upload.key}, or not any more")
-        return found[1]
+        return entry[1]
 
 
-def _info(found: Any) -> ObjectInfo:
-    return _of(found.meta)._replace(content_type=str(found.attributes.get("Content-Type", "")))
+def _info(entry: Any) -> ObjectInfo:
+    return _of(entry.meta)._replace(content_type=str(entry.attributes.get("Content-Type", "")))
 
 
 def _of(meta: Any) -> ObjectInfo:

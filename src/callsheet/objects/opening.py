@@ -99,14 +99,14 @@ def _bucket(name: str, path: str, environ: Mapping[str, str]) -> Bucket:
 
     if "@" in name:
         raise UnknownObjects("keys do not belong into a URL: set S3_ACCESS_KEY_ID and S3_SECRET_ACCESS_KEY")
-    chosen = name or _first(BUCKET, environ)
-    if not chosen:
+    bucket = name or _first(BUCKET, environ)
+    if not bucket:
         raise UnknownObjects("which bucket? Write s3://bucket, or set S3_BUCKET")
     endpoint = _first(ENDPOINT, environ)
     if endpoint and not endpoint.startswith(("http://", "https://")):
         raise UnknownObjects("S3_ENDPOINT begins with https://")
     region = _first(REGION, environ) or DEFAULT_REGION
-    return Bucket(chosen, endpoint, region, checked_prefix(path.strip("/")))
+    return Bucket(bucket, endpoint, region, checked_prefix(path.strip("/")))
 
 
 def _held(credentials: Credentials | HeldCredentials | None, environ: Mapping[str, str]) -> HeldCredentials:

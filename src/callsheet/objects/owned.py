@@ -77,8 +77,8 @@ class OwnedObjects(Objects):
 
     async def may_read(self, key: str) -> bool:
         """Return whether the holder may read a key, or list a folder of keys; raises InvalidKey for a malformed key."""
-        known = self._known(checked(key))
-        return await self._looked_up(key) if known is None else known
+        decision = self._allowed_by_key(checked(key))
+        return await self._looked_up(key) if decision is None else decision
 
     def may_write(self, key: str) -> bool:
         """Return whether the holder may write a key; raises InvalidKey for a malformed key."""
@@ -91,19 +91,19 @@ class OwnedObjects(Objects):
         outputs, job_id = outputs_of(self._holder.requester_id), self._holder.job_id
         return (outputs, f"{JOBS}/{job_id}") if job_id else (outputs,)
 
-    def _known(self, key: str) -> bool | None:
+    def _allowed_by_key(self, key: str) -> bool | None:
         """Decide by the key's text whether the holder may read it; None if the owner requires a database lookup."""
-        holder, named = self._holder, named_by(key)
+        holder, owner = self._holder, named_by(key)
         if any(is_below(key, folder) for folder in (*holder.folders, *holder.readable)):
             return True
-        match named.kind:
+        match owner.kind:
             case "tenant":
-                return named.id == folder_of(holder.requester_id)
-            case "job" if named.id == holder.job_id:
+                return owner.id == folder_of(holder.requester_id)
+            case "job" if owner.id == holder.job_id:
                 return True
             case "job" | "video":
                 return None
-        return named.kind == "shared"
+        return owner.kind == "shared"
 
     async def _looked_up(self, key: str) -> bool:
         named, owners = named_by(key), self._source.owners
@@ -130,8 +130,10 @@ class OwnedObjects(Objects):
     def _refusal(self, doing: str, key: str) -> ObjectNotOwned:
         own = self._own_folders
         folders = (uploads_of(self._holder.requester_id), *own, SHARED) if doing == "read" else own
-        allowed = ", ".join(f"{folder}/" for folder in folders)
-        return ObjectNotOwned(f"{doing} {key[:200]}: it is no object of this job's requester; name one below {allowed}")
+        own_folders = ", ".join(f"{folder}/" for folder in folders)
+        return ObjectNotOwned(
+            f"{doing} {key[:200]}: it is no object of this job's requester; name one below {own_folders}"
+        )
 
     def _waited_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the source's event loop and block for its result, for `open_reader`."""
@@ -157,7 +159,7 @@ class OwnedObjects(Objects):
         """Write an object to a key of the holder; raises ObjectNotOwned, QuotaExceeded."""
         raw = await self._writable(key)
         async with self._bill(key).writing(raw, key, length_of(data)) as writing:
-            body = writing.checked(data)
+            body = writing.charging(data)
             info = await raw.put(key, body, content_type=content_type, only_if_absent=only_if_absent, if_match=if_match)
         await writing.settle(info.size_bytes)
         return info
@@ -174,11 +176,11 @@ class OwnedObjects(Objects):
         """Write a local file to a key of the holder; raises ObjectNotOwned, QuotaExceeded."""
         raw = await self._writable(key)
         async with self._bill(key).writing(raw, key, (await in_thread(Path(path).stat)).st_size) as writing:
-            fetched = await raw.put_file(
+            result = await raw.put_file(
                 key, path, content_type=content_type, only_if_absent=only_if_absent, progress=progress
             )
-        await writing.settle(fetched.info.size_bytes)
-        return fetched
+        await writing.settle(result.info.size_bytes)
+        return result
 
     async def get_file(
         self, key: str, path: Path | str, *, max_bytes: int | None = None, progress: Progress | None = None
@@ -205,8 +207,8 @@ class OwnedObjects(Objects):
         if not folder:
             raise self._refusal("read", "/")
         raw = await self._readable(folder)
-        async with contextlib.aclosing(raw.list(folder, after=after)) as found:
-            async for info in found:
+        async with contextlib.aclosing(raw.list(folder, after=after)) as infos:
+            async for info in infos:
                 yield info
 
     async def copy(self, source: str, target: str, *, only_if_absent: bool = False) -> ObjectInfo:

@@ -28,7 +28,7 @@ from .s3_errors import is_range_beyond_the_end, of_driver
 from .s3_wire import Bucket, Call, S3Uploads, Wire, conditions, part_query
 from .signing import disposition
 from .storage_breaker import StorageBreaker
-from .threads import pieces, regrouped
+from .threads import pieces, regroup
 from .transfer import object_reader
 
 if TYPE_CHECKING:
@@ -108,18 +108,18 @@ class S3Objects(S3Uploads):
         kind = checked_type(content_type, checked(key))
         size = len(data) if isinstance(data, bytes) else getattr(data, "size_bytes", None)
         part_bytes = part_bytes_for(size)
-        parts = regrouped(pieces(data), part_bytes)
+        parts = regroup(pieces(data), part_bytes)
         async with contextlib.aclosing(parts):
             first = await anext(parts)
             second = await anext(parts, None) if len(first) == part_bytes else None
             if second is None:
                 return await self._put_small(key, first, kind, _mode(only_if_absent, if_match))
-            begun = [first, second]
+            first_pieces = [first, second]
             del first, second  # they would be in memory until the end
             upload = await self.begin_multipart(key, part_bytes=part_bytes, content_type=kind)
             try:
-                sent = await self._send(upload, _chained(begun, parts))
-                return await self._complete(upload, sent, conditions(only_if_absent, if_match))
+                done_parts = await self._send(upload, _chain(first_pieces, parts))
+                return await self._complete(upload, done_parts, conditions(only_if_absent, if_match))
             except BaseException:
                 with contextlib.suppress(ObjectsError, TimeoutError):
                     async with asyncio.timeout(ABORT_S):
@@ -140,7 +140,7 @@ class S3Objects(S3Uploads):
 
     async def _send(self, upload: Upload, parts: AsyncIterable[bytes]) -> list[Part]:
         running: set[asyncio.Task[Part]] = set()
-        sent: list[Part] = []
+        done_parts: list[Part] = []
         number = 0
         try:
             async for piece in parts:
@@ -151,28 +151,28 @@ class S3Objects(S3Uploads):
                 del piece
                 if len(running) == IN_FLIGHT:
                     done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
-                    sent += [task.result() for task in done]
-            sent += await asyncio.gather(*running)
+                    done_parts += [task.result() for task in done]
+            done_parts += await asyncio.gather(*running)
         finally:
             for task in running:
                 task.cancel()
             await asyncio.gather(*running, return_exceptions=True)
-        return sorted(sent)
+        return sorted(done_parts)
 
     async def head(self, key: str) -> ObjectInfo:
         """Return an object's size, etag, time and content type; raises ObjectNotFound."""
         checked(key)
         doing = f"head {key}"
         try:
-            found = await self._do(lambda: self._store.get_async(key, options={"head": True}), doing, unseen=True)
+            result = await self._do(lambda: self._store.get_async(key, options={"head": True}), doing, unseen=True)
         except ObjectsForbidden as error:
             if error.provider_code:
                 raise
             # An answer to HEAD has no body and so no error code: a GET of a byte tells it, and new keys are asked for.
             with contextlib.suppress(_BeyondTheEnd):
                 await self._do(lambda: self._store.get_range_async(key, start=0, end=1), doing)
-            found = await self._do(lambda: self._store.get_async(key, options={"head": True}), doing)
-        return _info(found.meta, str(found.attributes.get("Content-Type", "")))
+            result = await self._do(lambda: self._store.get_async(key, options={"head": True}), doing)
+        return _info(result.meta, str(result.attributes.get("Content-Type", "")))
 
     async def stream(
         self, key: str, *, start: int = 0, end: int | None = None, if_match: str | None = None
@@ -186,11 +186,11 @@ class S3Objects(S3Uploads):
         if start or end is not None:
             options["range"] = (start, end) if end is not None else {"offset": start}
         try:
-            found = await self._do(lambda: self._store.get_async(key, options=cast("Any", options)), doing)
+            result = await self._do(lambda: self._store.get_async(key, options=cast("Any", options)), doing)
         except _BeyondTheEnd:
             return
         try:
-            async for piece in found.stream(min_chunk_size=PIECE_BYTES):
+            async for piece in result.stream(min_chunk_size=PIECE_BYTES):
                 yield bytes(piece)
         except Exception as error:  # noqa: BLE001 - the driver's errors end here
             raise of_driver(error, doing) from None
@@ -198,7 +198,7 @@ class S3Objects(S3Uploads):
     async def list(self, prefix: str = "", *, after: str = "") -> AsyncGenerator[ObjectInfo, None]:
         """List page by page; with renewed credentials the list continues behind the last key."""
         below = checked_prefix(prefix)
-        doing, renewed = f"list {below}", False
+        doing, is_retry = f"list {below}", False
         while True:
             used = await self._credentials.fresh()
             try:
@@ -207,10 +207,10 @@ class S3Objects(S3Uploads):
                         after = meta["path"]
                         yield _info(meta)
             except Exception as error:  # noqa: BLE001 - likewise
-                known = of_driver(error, doing)
-                if renewed or not await self._credentials.cure(known, used):
-                    raise known from None
-                renewed = True
+                failure = of_driver(error, doing)
+                if is_retry or not await self._credentials.cure(failure, used):
+                    raise failure from None
+                is_retry = True
             else:
                 return
 
@@ -260,8 +260,8 @@ class S3Objects(S3Uploads):
 
     async def sign_get(self, key: str, expires_s: int, *, download_name: str | None = None) -> Signed:
         """Sign a download URL of the storage."""
-        named = {"response-content-disposition": disposition(download_name)} if download_name else {}
-        return await self._signed(Call("GET", checked(key), named), expires_s)
+        query = {"response-content-disposition": disposition(download_name)} if download_name else {}
+        return await self._sign(Call("GET", checked(key), query), expires_s)
 
     async def sign_put(
         self,
@@ -276,14 +276,14 @@ class S3Objects(S3Uploads):
         headers = {"content-type": checked_type(content_type, key)} if content_type else {}
         if size_bytes is not None:
             headers["content-length"] = str(size_bytes)
-        return await self._signed(Call("PUT", checked(key), {}, headers), expires_s)
+        return await self._sign(Call("PUT", checked(key), {}, headers), expires_s)
 
     async def _do(self, work: Callable[[], Awaitable[T]], doing: str, *, unseen: bool = False) -> T:
         """Run one obstore request, and repeat the request once if expired credentials were renewed.
 
         `unseen` marks a HEAD request, whose response has no body: a refusal without error code renews no credentials.
         """
-        renewed = False
+        is_retry = False
         while True:
             used = await self._credentials.fresh()
             self._breaker.check(doing)
@@ -292,12 +292,12 @@ class S3Objects(S3Uploads):
             except Exception as error:  # noqa: BLE001 - all that a driver raises becomes one of ours
                 if is_range_beyond_the_end(error):
                     raise _BeyondTheEnd(doing) from None
-                known = of_driver(error, doing)
-                self._breaker.note(known)
-                blind = unseen and not known.provider_code
-                if renewed or blind or not await self._credentials.cure(known, used):
-                    raise known from None
-                renewed = True
+                failure = of_driver(error, doing)
+                self._breaker.note(failure)
+                blind = unseen and not failure.provider_code
+                if is_retry or blind or not await self._credentials.cure(failure, used):
+                    raise failure from None
+                is_retry = True
             else:
                 self._breaker.note(None)
                 return answer
@@ -324,7 +324,7 @@ def _info(meta: Any, content_type: str = "") -> ObjectInfo:
     return ObjectInfo(meta["path"], meta["size"], meta["e_tag"] or "", modified_ms, content_type)
 
 
-async def _chained(first: list[bytes], rest: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
+async def _chain(first: list[bytes], rest: AsyncIterable[bytes]) -> AsyncGenerator[bytes, None]:
     """Yield the pieces of `first`, then of `rest`; yielded pieces are released, to bound memory."""
     while first:
         yield first.pop(0)

@@ -44,26 +44,26 @@ OF_CODE: dict[str, type[ObjectsError]] = {
 
 def of_answer(status: int, body: str, doing: str) -> ObjectsError:
     """Return the ObjectsError for an error response. `doing` names the method and the key."""
-    found = _CODE.search(body)
-    code = found[1] if found else ""
+    match = _CODE.search(body)
+    code = match[1] if match else ""
     if code in OF_CODE:
-        return OF_CODE[code](f"{doing}: {_told(code, status)}", provider_code=code)
+        return OF_CODE[code](f"{doing}: {_code_or_status(code, status)}", provider_code=code)
     if code in EXPIRED or (code == "AccessDenied" and _SAYS_EXPIRED.search(body)):
         return CredentialsExpired(f"{doing}: the credentials have expired ({code})", provider_code=code)
     if code == MISSING_BUCKET:
         return ObjectsError(f"{doing}: there is no such bucket; see the objects URL and S3_BUCKET", provider_code=code)
     if code == SKEWED:
-        told = "the storage's clock is another; set this machine's"
-        return ClockSkewed(f"{doing}: {told}", provider_code=code)
+        reason = "the storage's clock is another; set this machine's"
+        return ClockSkewed(f"{doing}: {reason}", provider_code=code)
     if status == httpx2.codes.NOT_FOUND:
         return ObjectNotFound(f"{doing}: there is none", provider_code=code)
     if status == httpx2.codes.PRECONDITION_FAILED:
         return ObjectChanged(f"{doing}: it is another version", provider_code=code)
     if status in FORBIDDEN and code != TIMED_OUT:
-        return ObjectsForbidden(f"{doing}: the storage refuses ({_told(code, status)})", provider_code=code)
-    told = f"{doing}: the storage cannot serve now ({_told(code, status)})"
+        return ObjectsForbidden(f"{doing}: the storage refuses ({_code_or_status(code, status)})", provider_code=code)
+    reason = f"{doing}: the storage cannot serve now ({_code_or_status(code, status)})"
     busy = status == httpx2.codes.TOO_MANY_REQUESTS  # whatever its code: that of HEAD has none, others have odd ones
-    return ObjectsFailing(told, provider_code=SLOW_DOWN if busy else code)
+    return ObjectsFailing(reason, provider_code=SLOW_DOWN if busy else code)
 
 
 def of_driver(error: Exception, doing: str) -> ObjectsError:
@@ -92,5 +92,5 @@ def is_range_beyond_the_end(error: Exception) -> bool:
     return "<Code>InvalidRange</Code>" in str(error) or "status code: 416" in str(error)
 
 
-def _told(code: str, status: int) -> str:
+def _code_or_status(code: str, status: int) -> str:
     return code or f"status {status}"

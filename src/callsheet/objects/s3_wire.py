@@ -116,16 +116,16 @@ class Wire:
 
     async def ask(self, call: Call, doing: str) -> httpx2.Response:
         """Send an idempotent request, with up to four tries while the storage is unavailable; raises ObjectsError."""
-        renewed = False
+        is_retry = False
         tries = 0
         while True:
             used = await self._credentials.fresh()
             try:
                 return await self._once(call, doing)
             except ObjectsForbidden as error:
-                if renewed or not await self._credentials.cure(error, used):
+                if is_retry or not await self._credentials.cure(error, used):
                     raise
-                renewed = True
+                is_retry = True
             except ObjectsUnavailable:
                 tries += 1
                 if tries == TRIES:
@@ -145,8 +145,8 @@ class Wire:
 
     async def _send(self, call: Call, url: str, doing: str) -> httpx2.Response:
         if self._client is None:
-            encrypted = self.bucket.base.startswith("https:")  # reading all certificates takes 30 ms
-            self._client = httpx2.AsyncClient(timeout=PATIENCE, verify=encrypted, proxy=self._proxy_url)
+            is_encrypted = self.bucket.base.startswith("https:")  # reading all certificates takes 30 ms
+            self._client = httpx2.AsyncClient(timeout=PATIENCE, verify=is_encrypted, proxy=self._proxy_url)
         headers = {"content-length": str(len(call.content)), **call.headers}
 
         def unavailable(error: Exception) -> ObjectsUnavailable:  # without its text, which has the signed URL
@@ -162,25 +162,25 @@ class Wire:
     async def begin(self, key: str, content_type: str, doing: str) -> str:
         """Begin a multipart upload and return the upload id."""
         answer = await self.ask(Call("POST", key, {"uploads": ""}, {"content-type": content_type}), doing)
-        found = _UPLOAD_ID.search(answer.text)
-        if found is None:
+        match = _UPLOAD_ID.search(answer.text)
+        if match is None:
             raise ObjectsError(f"{doing}: the storage gave no upload id")
-        return html.unescape(found[1])
+        return html.unescape(match[1])
 
     async def parts(self, key: str, upload_id: str, doing: str) -> list[Part]:
         """Return all written parts of an upload, in order of number."""
-        found: dict[int, tuple[str, Part]] = {}
+        newest: dict[int, tuple[str, Part]] = {}
         marker = "0"
         while True:
             query = {"uploadId": upload_id, "part-number-marker": marker, "max-parts": "1000"}
             text = (await self.ask(Call("GET", key, query), doing)).text
             for at, part in map(_part, _PART.findall(text)):
                 # SeaweedFS also lists parts that were replaced, in no order: the newest counts, else the largest.
-                if part.number not in found or (at, part.size_bytes) >= _age(*found[part.number]):
-                    found[part.number] = at, part
+                if part.number not in newest or (at, part.size_bytes) >= _age(*newest[part.number]):
+                    newest[part.number] = at, part
             following = _MARKER.search(text)
             if not _NEXT.search(text) or following is None or following[1] == marker:
-                return sorted(part for _, part in found.values())
+                return sorted(part for _, part in newest.values())
             marker = following[1]
 
     async def complete(
@@ -193,8 +193,8 @@ class Wire:
         )
         content = f"<CompleteMultipartUpload>{body}</CompleteMultipartUpload>".encode()
         answer = await self.ask(Call("POST", key, {"uploadId": upload_id}, headers, content), doing)
-        found = _ETAG.search(answer.text)
-        return html.unescape(found[1]) if found else ""
+        match = _ETAG.search(answer.text)
+        return html.unescape(match[1]) if match else ""
 
 
 async def _slices(content: bytes) -> AsyncIterator[bytes]:
@@ -238,7 +238,7 @@ class S3Uploads(Objects):
     ) -> Signed:
         """Sign the URL of one part with the current credentials."""
         headers = {} if size_bytes is None else {"content-length": str(size_bytes)}
-        return await self._signed(Call("PUT", upload.key, part_query(upload, number), headers), expires_s)
+        return await self._sign(Call("PUT", upload.key, part_query(upload, number), headers), expires_s)
 
     async def put_part(self, upload: Upload, number: int, data: Data) -> Part:
         """Write one part from memory; a failed part is sent again alone."""
@@ -257,8 +257,8 @@ class S3Uploads(Objects):
         self, upload: Upload, parts: Sequence[Part] | None = None, *, only_if_absent: bool = False
     ) -> ObjectInfo:
         """Complete the upload in one request, with an if-none-match header for `only_if_absent`."""
-        chosen = await self.list_parts(upload) if parts is None else parts
-        return await self._complete(upload, chosen, conditions(only_if_absent, None))
+        selection = await self.list_parts(upload) if parts is None else parts
+        return await self._complete(upload, selection, conditions(only_if_absent, None))
 
     async def _complete(self, upload: Upload, parts: Sequence[Part], headers: dict[str, str]) -> ObjectInfo:
         doing = f"complete {upload.key}"
@@ -278,7 +278,7 @@ class S3Uploads(Objects):
             call = Call("DELETE", upload.key, {"uploadId": upload.upload_id})
             await self._wire.ask(call, f"abort the upload of {upload.key}")
 
-    async def _signed(self, call: Call, expires_s: int) -> Signed:
+    async def _sign(self, call: Call, expires_s: int) -> Signed:
         url = await self._wire.signed_url(call, expires_s)
         return Signed(call.method, url, dict(call.headers), expiry_ms(expires_s))
 

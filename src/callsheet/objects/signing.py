@@ -41,8 +41,8 @@ class Claims(NamedTuple):
 
     def as_query(self) -> dict[str, str]:
         """Return the query parameters that are set."""
-        said = {name: value for name, value in self._asdict().items() if value or (name == "size" and value == 0)}
-        return {name: str(value) for name, value in said.items()}
+        values = {name: value for name, value in self._asdict().items() if value or (name == "size" and value == 0)}
+        return {name: str(value) for name, value in values.items()}
 
 
 class Signer:
@@ -71,12 +71,12 @@ class Signer:
 
     def check(self, method: str, key: str, query: Sequence[tuple[str, str]], *, now: float | None = None) -> Claims:
         """Verify a request's signature and return its claims; raises LinkRefused, LinkExpired."""
-        given = dict(query)
-        signature = given.pop("signature", "")
-        same = hmac.compare_digest(signature.encode(), self._mac(method, key, given).encode())
-        if not same or len(given) + 1 != len(query) or not given.keys() <= NAMES:
+        unsigned_query = dict(query)
+        signature = unsigned_query.pop("signature", "")
+        same = hmac.compare_digest(signature.encode(), self._mac(method, key, unsigned_query).encode())
+        if not same or len(unsigned_query) + 1 != len(query) or not unsigned_query.keys() <= NAMES:
             raise LinkRefused("this URL was not signed here, or was changed")
-        claims = _read(given)
+        claims = _read(unsigned_query)
         if claims.expires < (time.time() if now is None else now):
             raise LinkExpired("this URL has expired; ask for a new one")
         return claims
@@ -86,16 +86,16 @@ class Signer:
         return hmac.new(self._secret, text.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()
 
 
-def _read(given: Mapping[str, str]) -> Claims:
-    size = given.get("size")
+def _read(query: Mapping[str, str]) -> Claims:
+    size = query.get("size")
     return Claims(
-        int(given["expires"]),
+        int(query["expires"]),
         None if size is None else int(size),
-        given.get("type", ""),
-        given.get("upload", ""),
-        int(given.get("part", "0")),
-        given.get("name", ""),
-        given.get("bound", ""),
+        query.get("type", ""),
+        query.get("upload", ""),
+        int(query.get("part", "0")),
+        query.get("name", ""),
+        query.get("bound", ""),
     )
 
 
@@ -172,15 +172,15 @@ def checked_number(number: int) -> int:
     return number
 
 
-def chosen_parts(upload: Upload, here: dict[int, Part], asked: list[Part]) -> list[Part]:
+def chosen_parts(upload: Upload, here: dict[int, Part], requested: list[Part]) -> list[Part]:
     """Check the requested parts against the written parts and return these; raises UploadIncomplete."""
     doing = f"complete {upload.key}"
-    if not asked or [part.number for part in asked] != list(range(1, len(asked) + 1)):
+    if not requested or [part.number for part in requested] != list(range(1, len(requested) + 1)):
         raise UploadIncomplete(f"{doing}: parts are missing")
-    for part in asked:
-        found = here.get(part.number)
-        if found is None or found.etag != part.etag:
+    for part in requested:
+        part_here = here.get(part.number)
+        if part_here is None or part_here.etag != part.etag:
             raise UploadIncomplete(f"{doing}: part {part.number} did not arrive, or is another now")
-        if found.size_bytes != upload.part_bytes and part.number != len(asked):
+        if part_here.size_bytes != upload.part_bytes and part.number != len(requested):
             raise UploadIncomplete(f"{doing}: part {part.number} does not have {upload.part_bytes} bytes")
-    return [here[part.number] for part in asked]
+    return [here[part.number] for part in requested]

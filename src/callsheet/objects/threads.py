@@ -36,7 +36,7 @@ async def pieces(data: bytes | AsyncIterable[bytes]) -> AsyncGenerator[bytes, No
         yield piece
 
 
-async def regrouped(data: AsyncIterable[bytes], size: int) -> AsyncGenerator[bytes, None]:
+async def regroup(data: AsyncIterable[bytes], size: int) -> AsyncGenerator[bytes, None]:
     """Yield a stream's bytes in pieces of `size` bytes; the last piece may be smaller, and an empty stream yields b"".
 
     Yielded pieces are released at once: holding them took half of an upload's memory.
@@ -49,13 +49,13 @@ async def regrouped(data: AsyncIterable[bytes], size: int) -> AsyncGenerator[byt
         del piece
         while count >= size:
             first = False
-            yield _taken(held, size)
+            yield _take(held, size)
             count -= size
     if count or first:
         yield b"".join(held)
 
 
-def _taken(held: list[bytes], size: int) -> bytes:
+def _take(held: list[bytes], size: int) -> bytes:
     """Remove and return the first `size` bytes of a list of pieces; the rest stays in the list."""
     whole = b"".join(held)
     held.clear()

@@ -57,15 +57,15 @@ class FilePieces:
         self._progress = progress
 
     async def __aiter__(self) -> AsyncGenerator[bytes, None]:
-        done = 0
+        total = 0
         while piece := await in_thread(self._next):
-            done += len(piece)
-            if done > self.size_bytes:
+            total += len(piece)
+            if total > self.size_bytes:
                 break
             yield piece
             if self._progress is not None:
-                self._progress(done, self.size_bytes)
-        if done != self.size_bytes:
+                self._progress(total, self.size_bytes)
+        if total != self.size_bytes:
             raise ObjectChanged("the file changed its size while it was sent")
 
     def _next(self) -> bytes:
@@ -82,27 +82,27 @@ async def put_file(objects: Objects, key: str, path: Path, how: Sending) -> Fetc
     return Fetched(info, pieces.sha256.hexdigest(), pieces.size_bytes)
 
 
-async def collected(stream: AsyncIterator[bytes], key: str, max_bytes: int | None) -> bytes:
+async def collect(stream: AsyncIterator[bytes], key: str, max_bytes: int | None) -> bytes:
     """Return all bytes of a stream; raises ObjectTooLarge beyond `max_bytes`."""
-    found: list[bytes] = []
+    pieces: list[bytes] = []
     count = 0
     async for piece in stream:
-        found.append(piece)
+        pieces.append(piece)
         count += len(piece)
         if max_bytes is not None and count > max_bytes:
             raise ObjectTooLarge(f"{key} has more than {max_bytes} bytes")
-    return b"".join(found)
+    return b"".join(pieces)
 
 
 async def get_file(objects: Objects, key: str, path: Path, how: Taking) -> Fetched:
     """Download an object to a file. The part file stays on disk if the storage fails or the caller is cancelled."""
-    moved, changes = 0, 0
+    moved_bytes, changes = 0, 0
     while True:
         info = await objects.head(key)
         _check(info, how.max_bytes)
         partial = await in_thread(Partial.open, path, info)
         try:
-            moved += await _follow(objects, info, partial, how)
+            moved_bytes += await _follow(objects, info, partial, how)
         except ObjectChanged:
             changes += 1
             if changes == CHANGES:
@@ -111,14 +111,14 @@ async def get_file(objects: Objects, key: str, path: Path, how: Taking) -> Fetch
             await in_thread(partial.drop)
             raise
         else:
-            return Fetched(info, await in_thread(partial.finish), moved)
+            return Fetched(info, await in_thread(partial.finish), moved_bytes)
         finally:
             partial.close()
 
 
 async def _follow(objects: Objects, info: ObjectInfo, partial: Partial, how: Taking) -> int:
     """Download the missing bytes to the part file; returns the number of bytes received."""
-    tries, begun = 0, partial.done
+    tries, start = 0, partial.done
     while True:
         before = partial.done
         try:
@@ -133,7 +133,7 @@ async def _follow(objects: Objects, info: ObjectInfo, partial: Partial, how: Tak
         else:
             cut = ObjectsUnavailable(f"get {info.key}: it broke off")
         if partial.done == info.size_bytes:
-            return partial.done - begun
+            return partial.done - start
         tries = 1 if partial.done > before else tries + 1
         if tries == TRIES:
             raise cut
@@ -223,10 +223,10 @@ def _read_note(path: Path) -> object:
 class _Raw(io.RawIOBase):
     """Adapts obstore's reader: returns Python bytes and raises ObjectsError."""
 
-    def __init__(self, file: ReadableFile, known: Callable[[Exception], Exception]) -> None:
+    def __init__(self, file: ReadableFile, error_of: Callable[[Exception], Exception]) -> None:
         super().__init__()
         self._file = file
-        self._known = known
+        self._error_of = error_of
 
     def readable(self) -> bool:
         return True
@@ -236,11 +236,11 @@ class _Raw(io.RawIOBase):
 
     def readinto(self, buffer: Buffer) -> int:
         try:
-            found = self._file.read(len(memoryview(buffer)))
+            piece = self._file.read(len(memoryview(buffer)))
         except Exception as error:  # noqa: BLE001 - the driver's errors end here
-            raise self._known(error) from None
-        memoryview(buffer)[: len(found)] = memoryview(found)
-        return len(found)
+            raise self._error_of(error) from None
+        memoryview(buffer)[: len(piece)] = memoryview(piece)
+        return len(piece)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
         return self._file.seek(offset, whence)
@@ -249,6 +249,6 @@ class _Raw(io.RawIOBase):
         return self._file.tell()
 
 
-def object_reader(file: ReadableFile, known: Callable[[Exception], Exception]) -> BinaryIO:
+def object_reader(file: ReadableFile, error_of: Callable[[Exception], Exception]) -> BinaryIO:
     """Wrap obstore's reader in a buffer of 256 KiB, so that small reads and short seeks send no request."""
-    return cast("BinaryIO", io.BufferedReader(_Raw(file, known), 256 * 1024))
+    return cast("BinaryIO", io.BufferedReader(_Raw(file, error_of), 256 * 1024))

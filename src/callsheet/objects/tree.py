@@ -102,12 +102,12 @@ class Tree:
         """Return the file status of a key; raises ObjectNotFound."""
         try:
             with self.above(key) as (folder, name):
-                found = os.stat(name, dir_fd=folder, follow_symlinks=False)
+                status = os.stat(name, dir_fd=folder, follow_symlinks=False)
         except OSError as error:
             raise _unreadable(error, key) from None
-        if not stat.S_ISREG(found.st_mode):
+        if not stat.S_ISREG(status.st_mode):
             raise ObjectNotFound(f"head {key}: there is none")
-        return found
+        return status
 
     def create(self, *folders: str) -> tuple[int, str]:
         """Create a file with a random name below `.callsheet/`; returns the open descriptor and the name."""
@@ -147,12 +147,12 @@ class Tree:
         """Yield the files below a folder in byte order of their keys, beginning behind the key `after`."""
         try:
             with self.folder(names) as folder:
-                found = sorted(_children(folder, names))
+                children = sorted(_children(folder, names))
         except OSError as error:
             if error.errno in (errno.ENOENT, *IN_THE_WAY):
                 return
             raise
-        for name, status in found:
+        for name, status in children:
             key = "/".join([*names, name.removesuffix("/")])
             if name.endswith("/"):
                 if f"{key}/\U0010ffff" > after:  # something below may come after it
@@ -161,7 +161,7 @@ class Tree:
                 yield Entry(key, status)
 
     @contextlib.contextmanager
-    def locked(self, key: str) -> Iterator[None]:
+    def lock(self, key: str) -> Iterator[None]:
         """Hold a lock on the key across all processes. Writers hold it only to rename, not to copy bytes."""
         number = sum(key.encode()) % LOCKS
         with known_errors(f"lock {key}"), self.folder([OWN, "locks"], make=True) as folder:
@@ -216,10 +216,10 @@ def _children(folder: int, names: list[str]) -> Iterator[tuple[str, os.stat_resu
 def _unreadable(error: OSError, key: str) -> ObjectsError:
     if error.errno in (errno.ENOENT, *IN_THE_WAY, errno.ENXIO):
         return ObjectNotFound(f"get {key}: there is none")
-    return _known(error, f"get {key}")
+    return _error_of(error, f"get {key}")
 
 
-def _known(error: OSError, doing: str) -> ObjectsError:
+def _error_of(error: OSError, doing: str) -> ObjectsError:
     if error.errno in (*IN_THE_WAY, errno.EISDIR, errno.ENOTEMPTY, errno.EEXIST):
         return KeyConflict(f"{doing}: a folder or a file of that name is in the way")
     if error.errno in (errno.EACCES, errno.EPERM):
@@ -236,4 +236,4 @@ def known_errors(doing: str, *, missing: bool = False) -> Iterator[None]:
     except OSError as error:
         if missing and isinstance(error, FileNotFoundError | NotADirectoryError):
             raise
-        raise _known(error, doing) from None
+        raise _error_of(error, doing) from None

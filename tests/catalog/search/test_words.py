@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsheet.catalog.search import words
-from callsheet.catalog.search.words import look_alike, mapped, normal, plain_number, tokens
+from callsheet.catalog.search.words import look_alike, map_positions, normal, plain_number, tokens
 
 
 def terms(text: str) -> list[str]:
@@ -71,7 +71,7 @@ def test_plain_text_is_split_as_any_other(text: str) -> None:
 
 @given(st.text())
 def test_every_word_leads_back_to_its_characters(text: str) -> None:
-    where = mapped(text)
+    where = map_positions(text)
     for token in tokens(where.text):
         start, end = where.original(token.start, token.end)
         assert 0 <= start < end <= len(text)

@@ -77,13 +77,13 @@ async def check(db: Database) -> None:
 
 
 async def _migrate_tables(session: Any) -> list[str]:
-    known = migrations_of(PACKAGE)
+    migrations = migrations_of(PACKAGE)
     if not await session.fetchval(Q.schema_exists):
         await _refuse_taken(session)
     await session.execute(Q.schema_create)
     have = await session.fetchval(Q.schema_version)
-    _refuse_newer(have, known[-1].number)
-    missing = [m for m in known if m.number > have]
+    _refuse_newer(have, migrations[-1].number)
+    missing = [m for m in migrations if m.number > have]
     for migration in missing:
         await session.execute(migration.sql)
         await session.execute(Q.schema_note, migration.number, migration.name)
@@ -108,16 +108,16 @@ async def _show_jobs(session: Any) -> list[str]:
     """Create the contract's view `jobs` if the engine's tables, which may come after the catalogue's, are here."""
     if not await session.fetchval(Q.engine_is_here):
         return []
-    secured = await session.fetchval(ACCESS.roles_are_here)
+    has_roles = await session.fetchval(ACCESS.roles_are_here)
     tables = kernel_tables()
-    digest = f"{_digest(JOBS)} {_digest(MOVES)} {sorted(tables.items())} {secured}"
+    digest = f"{_digest(JOBS)} {_digest(MOVES)} {sorted(tables.items())} {has_roles}"
     if await session.fetchval(Q.step_digest, "jobs") == digest and await session.fetchval(Q.jobs_view_is_here):
         return []
     for queries in (JOBS, MOVES):
         for name in queries.names():
             if name != "jobs_access":
-                await session.execute(filled(getattr(queries, name), tables))
-    if secured:
+                await session.execute(fill(getattr(queries, name), tables))
+    if has_roles:
         await session.execute(JOBS.jobs_access)
     await session.execute(Q.step_note, "jobs", digest)
     return ["catalogue jobs view"]
@@ -138,7 +138,7 @@ def kernel_tables() -> dict[str, str]:
     }
 
 
-def filled(sql: str, tables: Mapping[str, str]) -> str:
+def fill(sql: str, tables: Mapping[str, str]) -> str:
     """Return a statement with its placeholders replaced by the kernel's tables."""
     for word, value in tables.items():
         sql = sql.replace(word, value)
@@ -146,10 +146,10 @@ def filled(sql: str, tables: Mapping[str, str]) -> str:
 
 
 async def _refuse_taken(session: Any) -> None:
-    taken = [name for (name,) in await session.fetch(Q.taken_names)]
-    if taken:
+    names = [name for (name,) in await session.fetch(Q.taken_names)]
+    if names:
         advice = "set CALLSHEET_CATALOG_URL to another database, or to `off`"
-        raise SchemaMismatch(f"the database has {', '.join(taken)} of somebody else; {advice}")
+        raise SchemaMismatch(f"the database has {', '.join(names)} of somebody else; {advice}")
 
 
 def _refuse_newer(have: int, known: int) -> None:

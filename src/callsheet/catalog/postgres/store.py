@@ -69,8 +69,8 @@ class PostgresCatalog:
 
     async def add_video(self, video: Video) -> bool:
         """See the protocol."""
-        checked = validation.video_of(video)
-        return await self._db.transact(lambda session: writing.add_video(session, checked))
+        valid_video = validation.video_of(video)
+        return await self._db.transact(lambda session: writing.add_video(session, valid_video))
 
     async def video(self, video_id: str, reader: Reader) -> Video | None:
         """See the protocol."""
@@ -86,10 +86,10 @@ class PostgresCatalog:
             if last is None:
                 raise InvalidInput("there is no video of this id to go on from; begin with the first page")
             place = (last.created_at, last.video_id)
-        asked = (*place, page.status, validation.fold(page.text), page.limit)
+        arguments = (*place, page.status, validation.fold(page.text), page.limit)
         if reader.sees_all:
-            return [video_of(row) for row in await self._db.fetch(Q.videos_seen_by_all, *asked)]
-        return [video_of(row) for row in await self._db.fetch(Q.videos, *asked, *_seen_by(reader)[1:])]
+            return [video_of(row) for row in await self._db.fetch(Q.videos_seen_by_all, *arguments)]
+        return [video_of(row) for row in await self._db.fetch(Q.videos, *arguments, *_seen_by(reader)[1:])]
 
     async def known(self, video_ids: Sequence[str]) -> set[str]:
         """See the protocol."""
@@ -97,8 +97,8 @@ class PostgresCatalog:
 
     async def begin(self, video_id: str, writer: Writer, stage: str) -> Video | None:
         """See the protocol."""
-        known = validation.known_id(video_id)
-        return await self._write(writing.begin, known, writer, stage) if known else None
+        valid_id = validation.known_id(video_id)
+        return await self._write(writing.begin, valid_id, writer, stage) if valid_id else None
 
     async def note(self, video_id: str, writer: Writer, facts: VideoFacts) -> None:
         """See the protocol."""
@@ -154,14 +154,14 @@ class PostgresCatalog:
 
     async def delete_video(self, video_id: str) -> None:
         """See the protocol."""
-        known = validation.known_id(video_id)
-        if known:
-            await self._db.transact(lambda session: writing.delete_video(session, known))
+        valid_id = validation.known_id(video_id)
+        if valid_id:
+            await self._db.transact(lambda session: writing.delete_video(session, valid_id))
 
     async def add_clip(self, clip: Clip) -> Clip:
         """See the protocol."""
-        checked = validation.clip_of(clip)
-        return await self._db.transact(lambda session: writing.add_clip(session, checked))
+        valid_clip = validation.clip_of(clip)
+        return await self._db.transact(lambda session: writing.add_clip(session, valid_clip))
 
     async def clip(self, clip_id: str, reader: Reader) -> Clip | None:
         """See the protocol."""
@@ -188,14 +188,14 @@ class PostgresCatalog:
 
     async def search(self, query: Query, reader: Reader) -> Found:
         """See the protocol."""
-        seen_by = validation.reader_of(reader)
+        visible_to = validation.reader_of(reader)
         await self._index_some()
-        return await self._db.read(lambda session: words.search(session, query, seen_by, self._terms))
+        return await self._db.read(lambda session: words.search(session, query, visible_to, self._terms))
 
     async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
         """See the protocol."""
-        seen_by = validation.reader_of(reader)
-        return await self._db.read(lambda session: words.suggest(session, prefix, limit, seen_by, self._terms))
+        visible_to = validation.reader_of(reader)
+        return await self._db.read(lambda session: words.suggest(session, prefix, limit, visible_to, self._terms))
 
     async def _index_some(self) -> None:
         """Index videos whose rows were written by SQL; at most 20 of them, because a user waits for the search."""
@@ -205,10 +205,10 @@ class PostgresCatalog:
                 return
 
     async def _write(self, verb: Callable[..., Awaitable[T]], video_id: str, writer: Writer, *more: object) -> T:
-        known = validation.known_id(video_id)
-        if known is None:
+        valid_id = validation.known_id(video_id)
+        if valid_id is None:
             raise writing.stale(video_id, writer)
-        return await self._db.transact(lambda session: verb(session, known, writer, *more))
+        return await self._db.transact(lambda session: verb(session, valid_id, writer, *more))
 
 
 def _seen_by(reader: Reader) -> tuple[bool, str, list[str]]:

@@ -33,7 +33,7 @@ async def begin(session: Any, video_id: str, writer: Writer, stage: str) -> Vide
     raise stale(video_id, writer)
 
 
-async def fenced(session: Any, video_id: str, writer: Writer) -> tuple[str, str | None]:
+async def check_fence(session: Any, video_id: str, writer: Writer) -> tuple[str, str | None]:
     """Lock the video's row and return its owner and team; raise StaleClaim if a later attempt writes the video."""
     rows = await session.fetch(Q.fence, video_id, *writer)
     if not rows:
@@ -44,25 +44,25 @@ async def fenced(session: Any, video_id: str, writer: Writer) -> tuple[str, str 
 
 async def note(session: Any, video_id: str, writer: Writer, facts: VideoFacts) -> None:
     """Store the facts that a stage measured."""
-    await fenced(session, video_id, writer)
+    await check_fence(session, video_id, writer)
     await session.execute(Q.note, video_id, *facts)
 
 
 async def fail(session: Any, video_id: str, writer: Writer, error: Json) -> None:
     """Store the pipeline's error; the video becomes `failed` unless it is `ready`."""
-    await fenced(session, video_id, writer)
+    await check_fence(session, video_id, writer)
     await session.execute(Q.fail, video_id, error)
 
 
 async def clear_detections(session: Any, video_id: str, writer: Writer) -> None:
     """Delete the video's raw detections."""
-    await fenced(session, video_id, writer)
+    await check_fence(session, video_id, writer)
     await session.execute(Q.clear_detections, video_id)
 
 
 async def add_segments(session: Any, video_id: str, writer: Writer, batch: validation.Batch) -> None:
     """Insert segments and entities; existing rows stay unchanged."""
-    whose = await fenced(session, video_id, writer)
+    whose = await check_fence(session, video_id, writer)
     await session.execute(Q.add_segments, video_id, *whose, *_columns([_row(s) for s in batch.segments], 11))
     if batch.entities:
         await session.execute(Q.add_entities, video_id, *whose, *_columns(batch.entities, 5))
@@ -70,7 +70,7 @@ async def add_segments(session: Any, video_id: str, writer: Writer, batch: valid
 
 async def replace_segments(session: Any, video_id: str, writer: Writer, batch: validation.Batch) -> None:
     """Replace the video's segments and entities, index the new text and mark the video `ready`."""
-    await fenced(session, video_id, writer)
+    await check_fence(session, video_id, writer)
     await session.execute(Q.delete_entities, video_id)
     await session.execute(Q.delete_segments, video_id)
     await add_segments(session, video_id, writer, batch)

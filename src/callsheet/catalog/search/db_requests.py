@@ -25,7 +25,7 @@ class Ask(NamedTuple):
 Steps = Generator[Ask, list[Any], T]
 
 
-def seen_by(reader: Reader, name: str, *arguments: Any) -> Ask:
+def visible_to(reader: Reader, name: str, *arguments: Any) -> Ask:
     """Return the named query if the reader sees all rows, else its `own_` variant with owner and teams appended."""
     if reader.sees_all:
         return Ask(name, arguments)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from .query import Clause
 from .records import Mark
-from .words import Token, mapped, tokens
+from .words import Token, map_positions, tokens
 
 
 class Wanted(NamedTuple):
@@ -18,28 +18,28 @@ class Wanted(NamedTuple):
     tiers: tuple[Mapping[str, int], ...]
 
 
-def marks(text: str, wanted: Sequence[Wanted], worst: int, names: Sequence[str]) -> tuple[Mark, ...]:
+def marks(text: str, clauses: Sequence[Wanted], worst: int, names: Sequence[str]) -> tuple[Mark, ...]:
     """Return the ranges of the text that matched a clause up to the hit's worst tier, in order, without overlaps."""
-    where = mapped(text)
+    where = map_positions(text)
     by_place: dict[int, list[Token]] = defaultdict(list)
     for token in tokens(where.text):
         by_place[token.place].append(token)
-    found = []
-    for one in wanted:
+    ranges = []
+    for one in clauses:
         for place in list(by_place):
-            met = _met(one, by_place, place, worst)
-            if met is not None:
-                start, end, tier = met
-                found.append(Mark(*where.original(start, end), names[tier]))
-    found.sort(key=lambda mark: (mark.start, -mark.end))
-    kept: list[Mark] = []
-    for mark in found:
-        if not kept or mark.start >= kept[-1].end:
-            kept.append(mark)
-    return tuple(kept)
+            match = _match_at(one, by_place, place, worst)
+            if match is not None:
+                start, end, tier = match
+                ranges.append(Mark(*where.original(start, end), names[tier]))
+    ranges.sort(key=lambda mark: (mark.start, -mark.end))
+    distinct: list[Mark] = []
+    for mark in ranges:
+        if not distinct or mark.start >= distinct[-1].end:
+            distinct.append(mark)
+    return tuple(distinct)
 
 
-def _met(one: Wanted, by_place: Mapping[int, list[Token]], place: int, worst: int) -> tuple[int, int, int] | None:
+def _match_at(one: Wanted, by_place: Mapping[int, list[Token]], place: int, worst: int) -> tuple[int, int, int] | None:
     """Return start, end and worst tier of the clause's match at this place, or None if it does not match here."""
     start, end, tier = -1, -1, 0
     for part, tiers in zip(one.clause.parts, one.tiers, strict=True):

@@ -37,7 +37,7 @@ def nothing() -> Hits:
     return Hits(np.empty(0, np.int64), np.empty(0, np.int64))
 
 
-def _unpacked(rows: Sequence[Posting], tier_by_term: Mapping[str, int]) -> Hits:
+def _unpack(rows: Sequence[Posting], tier_by_term: Mapping[str, int]) -> Hits:
     """Return all places of the postings, unsorted."""
     if not rows:
         return nothing()
@@ -52,20 +52,20 @@ def _unpacked(rows: Sequence[Posting], tier_by_term: Mapping[str, int]) -> Hits:
 
 def places(rows: Sequence[Posting], tier_by_term: Mapping[str, int], offset: int) -> Hits:
     """Return the places of the postings, moved back by `offset` words."""
-    at, worst = _unpacked(rows, tier_by_term)
+    at, worst = _unpack(rows, tier_by_term)
     order = np.lexsort((worst, at))
     return _firsts(at[order] - offset, worst[order])
 
 
 def segments(rows: Sequence[Posting], tier_by_term: Mapping[str, int]) -> Hits:
     """Return the segments of the postings, each with its best tier."""
-    return segments_of(_unpacked(rows, tier_by_term))
+    return segments_of(_unpack(rows, tier_by_term))
 
 
 def segments_of(some: Hits) -> Hits:
     """Return the segments of the places, each with its best tier."""
-    packed = np.sort((some.at >> PLACE_BITS << TIER_BITS) | some.worst)
-    return _firsts(packed >> TIER_BITS, packed & ((1 << TIER_BITS) - 1))
+    pairs = np.sort((some.at >> PLACE_BITS << TIER_BITS) | some.worst)
+    return _firsts(pairs >> TIER_BITS, pairs & ((1 << TIER_BITS) - 1))
 
 
 def _firsts(at: Numbers, worst: Numbers) -> Hits:
@@ -99,8 +99,8 @@ def _common(a: Numbers, b: Numbers) -> tuple[Numbers, Numbers]:
     if not len(a):
         return np.empty(0, np.int64), np.empty(0, np.int64)
     near = np.minimum(np.searchsorted(b, a), len(b) - 1)
-    met = np.flatnonzero(b[near] == a)
-    return met, near[met]
+    matches = np.flatnonzero(b[near] == a)
+    return matches, near[matches]
 
 
 def everything(videos: Iterable[tuple[int, int]]) -> Hits:
@@ -112,8 +112,8 @@ def everything(videos: Iterable[tuple[int, int]]) -> Hits:
 
 def videos_of(at: Numbers) -> list[int]:
     """Return the video numbers of a sorted array of segments."""
-    found = at >> SEGMENT_BITS
-    return [NEWEST - int(video) for video in _firsts(found, found).at]
+    numbers = at >> SEGMENT_BITS
+    return [NEWEST - int(video) for video in _firsts(numbers, numbers).at]
 
 
 def ranks(hits: Hits, tier: int) -> Numbers:
@@ -130,7 +130,7 @@ class Ranked(NamedTuple):
     ordinal: int
 
 
-def unranked(rank: int) -> Ranked:
+def unrank(rank: int) -> Ranked:
     """Return the fields of a rank."""
     segment = rank & ((1 << RANK_SHIFT) - 1)
     return Ranked(rank >> RANK_SHIFT, NEWEST - (segment >> SEGMENT_BITS), segment & (MAX_SEGMENTS - 1))
@@ -149,9 +149,9 @@ class Facts(NamedTuple):
     ends: NDArray[np.uint32]
 
 
-def facts(at: Numbers, packed: Mapping[int, bytes]) -> Facts:
+def facts(at: Numbers, facts_by_video: Mapping[int, bytes]) -> Facts:
     """Return the facts of a sorted array of segments, from the packed facts of each video."""
-    videos = [packed[video] for video in videos_of(at)]
+    videos = [facts_by_video[video] for video in videos_of(at)]
     counts = [len(video) // 16 for video in videos]
     first = np.diff(at >> SEGMENT_BITS, prepend=-1) != 0
     offsets = np.cumsum([0, *counts[:-1]])
@@ -163,6 +163,6 @@ def facts(at: Numbers, packed: Mapping[int, bytes]) -> Facts:
     return Facts(confidence[where], starts[where], ends[where])
 
 
-def row_id(packed: bytes, ordinal: int) -> int:
+def row_id(row_ids: bytes, ordinal: int) -> int:
     """Return the row id in `search_materialized` of one segment of a video."""
-    return int.from_bytes(packed[8 * ordinal : 8 * ordinal + 8], "little", signed=True)
+    return int.from_bytes(row_ids[8 * ordinal : 8 * ordinal + 8], "little", signed=True)

@@ -55,7 +55,7 @@ class Indexed(NamedTuple):
     row_ids: bytes
 
 
-def indexed(lines: Sequence[Line], tags: Iterable[Tag]) -> Indexed:
+def entries_of(lines: Sequence[Line], tags: Iterable[Tag]) -> Indexed:
     """Return the index entries of a video from its segments in order of time and its entities."""
     if len(lines) > MAX_SEGMENTS:
         raise InvalidInput(f"the video has {len(lines)} segments; at most {MAX_SEGMENTS} can be searched")
@@ -63,47 +63,49 @@ def indexed(lines: Sequence[Line], tags: Iterable[Tag]) -> Indexed:
     counts: dict[str, int] = {}
     for ordinal, line in enumerate(lines):
         base = ordinal << PLACE_BITS
-        found = [(token.term, base | min(token.place, MAX_PLACE)) for token in tokens(normal(line.text))]
-        for term, place in found:
+        terms = [(token.term, base | min(token.place, MAX_PLACE)) for token in tokens(normal(line.text))]
+        for term, place in terms:
             if term in places:
                 places[term].append(place)
             else:
                 places[term] = array("I", (place,))
-        for term in {term for term, _ in found}:
+        for term in {term for term, _ in terms}:
             counts[term] = counts.get(term, 0) + 1
     flags = _flags(lines, tags)
     return Indexed(
-        {term: _packed(part) for term, part in (places | flags).items()},
+        {term: _as_bytes(part) for term, part in (places | flags).items()},
         counts | dict.fromkeys(flags, 0),
         facts_of(lines),
-        _packed(array("q", (line.row_id for line in lines))),
+        _as_bytes(array("q", (line.row_id for line in lines))),
     )
 
 
 def _flags(lines: Sequence[Line], tags: Iterable[Tag]) -> dict[str, array[int]]:
     """Return the filter terms with their segments: one per language, entity type, entity value, and type with value."""
     ordinals = {line.segment_id: ordinal for ordinal, line in enumerate(lines)}
-    found: dict[str, set[int]] = {}
+    ordinals_by_flag: dict[str, set[int]] = {}
     for ordinal, line in enumerate(lines):
         if line.language:
-            found.setdefault(language_flag(line.language), set()).add(ordinal)
+            ordinals_by_flag.setdefault(language_flag(line.language), set()).add(ordinal)
     for tag in tags:
         if tag.segment_id in ordinals:
             values = {tag.value, tag.normalized_value}
             keys = [(tag.entity_type, None), *((kind, v) for kind in (tag.entity_type, None) for v in values)]
             for kind, value in keys:
-                found.setdefault(entity_flag(kind, value), set()).add(ordinals[tag.segment_id])
-    return {flag: array("I", (ordinal << PLACE_BITS for ordinal in sorted(at))) for flag, at in found.items()}
+                ordinals_by_flag.setdefault(entity_flag(kind, value), set()).add(ordinals[tag.segment_id])
+    return {
+        flag: array("I", (ordinal << PLACE_BITS for ordinal in sorted(at))) for flag, at in ordinals_by_flag.items()
+    }
 
 
 def facts_of(lines: Sequence[Line]) -> bytes:
     """Return confidence, start and end of all segments as bytes: three consecutive arrays."""
-    confidence = _packed(array("d", (line.confidence for line in lines)))
-    starts = _packed(array("I", (min(line.t_start, MAX_MS) for line in lines)))
-    return confidence + starts + _packed(array("I", (min(line.t_end, MAX_MS) for line in lines)))
+    confidence = _as_bytes(array("d", (line.confidence for line in lines)))
+    starts = _as_bytes(array("I", (min(line.t_start, MAX_MS) for line in lines)))
+    return confidence + starts + _as_bytes(array("I", (min(line.t_end, MAX_MS) for line in lines)))
 
 
-def _packed(numbers: array[int] | array[float]) -> bytes:
+def _as_bytes(numbers: array[int] | array[float]) -> bytes:
     """Return an array as bytes, little-endian on every machine."""
     if sys.byteorder == "big":
         numbers.byteswap()
@@ -124,7 +126,7 @@ def index(video_id: str) -> Steps[None]:
     tags = [Tag(*row) for row in (yield Ask("tags", (video_id,)))]
     if not (yield Ask("numbered", (video_id,))):
         yield Ask("enter_late", (video_id,))
-    yield from _replace(video_id, indexed(lines, tags))
+    yield from _replace(video_id, entries_of(lines, tags))
 
 
 def forget(video_id: str) -> Steps[None]:
@@ -163,6 +165,6 @@ def _count(old: dict[str, int], new: dict[str, int], owner_id: str, team_id: str
     changes = {term: change for term, change in changes.items() if change}
     if changes:
         yield Ask("count_terms", rows=[(term, owner_id, team_id, change) for term, change in changes.items()])
-    lost = [term for term, change in changes.items() if change < 0 and term not in new]
-    if lost:
-        yield Ask("drop_terms", (owner_id, team_id, lost))
+    unused = [term for term, change in changes.items() if change < 0 and term not in new]
+    if unused:
+        yield Ask("drop_terms", (owner_id, team_id, unused))

@@ -114,20 +114,20 @@ def _check(query: Query) -> None:
 
 
 def _clauses(text: str, mode: str) -> list[Clause]:
-    found = []
+    clauses = []
     for chunk in _CHUNK.findall(text.translate(_QUOTES)):
         is_excluded = chunk.startswith("-") and len(chunk) > 1
         is_quoted = chunk.endswith('"')
-        typed = chunk[is_excluded:].strip('"') if is_quoted else chunk[is_excluded:]
-        words = [token for token in tokens(normal(typed)) if not token.is_extra]
+        text_of_chunk = chunk[is_excluded:].strip('"') if is_quoted else chunk[is_excluded:]
+        words = [token for token in tokens(normal(text_of_chunk)) if not token.is_extra]
         if not words:
             continue
         fits = _fits(words, mode, is_strict=is_excluded or (is_quoted and len(words) == 1))
         parts = [Part(word.term, word.place - words[0].place, fit) for word, fit in zip(words, fits, strict=True)]
         clause = Clause(tuple(parts), is_excluded)
-        if clause not in found:
-            found.append(clause)
-    return found
+        if clause not in clauses:
+            clauses.append(clause)
+    return clauses
 
 
 def _fits(words: list[Token], mode: str, *, is_strict: bool) -> list[str]:

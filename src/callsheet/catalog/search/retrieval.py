@@ -13,7 +13,7 @@ from typing import NamedTuple
 from callsheet.catalog.records import Reader
 
 from . import match
-from .db_requests import Ask, Steps, seen_by
+from .db_requests import Ask, Steps, visible_to
 from .postings import PLACE_BITS
 from .query import Asked, Clause, Part
 from .terms import NAMES, Terms, Tiers, expand
@@ -22,7 +22,7 @@ NEWEST_VIDEOS = 64  # in the first span; each next span has four times as many â
 GROWTH = 4
 MOST_VIDEOS = 4_096  # â€¦ up to this many
 FEW = 4_000  # rows of postings: up to this many are read at once, in any round
-SHOWN = 8  # index words reported per query word
+MOST_EXPANSIONS = 8  # index words reported per query word
 
 
 class Span(NamedTuple):
@@ -59,71 +59,71 @@ Postings = dict[str, list[match.Posting]]
 class Rounds:
     """The state of one search: its query, the postings read so far, and the ranks computed from them."""
 
-    def __init__(self, asked: Asked, reader: Reader, terms: Terms) -> None:
+    def __init__(self, parsed_query: Asked, reader: Reader, terms: Terms) -> None:
         self._reader = reader
         self._terms = terms
         self._read: dict[Span, Postings] = {}
         self._met_terms: set[str] = set()
         self._facts: dict[int, bytes] = {}  # by video
-        self._query = asked.query
-        self._filters_by_facts = asked.filters_by_facts
+        self._query = parsed_query.query
+        self._filters_by_facts = parsed_query.filters_by_facts
         self._scope: dict[int, int] | None = None  # segment counts of the videos that the query names
-        words = {part: expand(part, terms) for clause in asked.clauses for part in clause.parts}
-        readings = [Reading(c, tuple(words[part].tiers for part in c.parts)) for c in asked.clauses]
+        words = {part: expand(part, terms) for clause in parsed_query.clauses for part in clause.parts}
+        readings = [Reading(c, tuple(words[part].tiers for part in c.parts)) for c in parsed_query.clauses]
         self.is_cut = any(word.is_cut for word in words.values())
-        self.wanted = [one for one in readings if not one.clause.is_excluded]
-        self._excluded = [one for one in readings if one.clause.is_excluded]
-        flags = (Clause((Part(flag, 0, "equal"),), is_excluded=False) for flag in asked.flags)
+        self.required = [one for one in readings if not one.clause.is_excluded]
+        self._exclusions = [one for one in readings if one.clause.is_excluded]
+        flags = (Clause((Part(flag, 0, "equal"),), is_excluded=False) for flag in parsed_query.flags)
         self._flags = [Reading(clause, (((clause.parts[0].term,),),)) for clause in flags]
-        self._count = max((len(tiers) for one in self.wanted for tiers in one.tiers), default=1)
+        self._count = max((len(tiers) for one in self.required for tiers in one.tiers), default=1)
 
     def ranks(self, video_ids: Sequence[str] | None) -> Iterator[Steps[match.Numbers]]:
         """Yield the steps of the search in rank order; the caller runs each when it needs more hits."""
         if video_ids is not None:
-            yield self._named(video_ids)
+            yield self._load_scope(video_ids)
         every = [Span(1, self._terms.newest)]
         if video_ids is None and not self._is_rare():
             every = list(spans(self._terms.newest))
         for tier in range(self._count):
-            if tier == 0 or any(len(t) > tier and t[tier] for one in self.wanted for t in one.tiers):
+            if tier == 0 or any(len(t) > tier and t[tier] for one in self.required for t in one.tiers):
                 for span in every:
                     yield self._ranks(tier, span)
 
-    def _named(self, video_ids: Sequence[str]) -> Steps[match.Numbers]:
-        self._scope = dict((yield seen_by(self._reader, "numbers", list(video_ids))))
+    def _load_scope(self, video_ids: Sequence[str]) -> Steps[match.Numbers]:
+        self._scope = dict((yield visible_to(self._reader, "numbers", list(video_ids))))
         return match.nothing().at
 
     def _ranks(self, tier: int, span: Span) -> Steps[match.Numbers]:
         hits = yield from self._hits(tier, span)
         ranks = match.ranks(hits, tier)
-        return (yield from self._filtered(ranks)) if self._filters_by_facts else ranks
+        return (yield from self._filter(ranks)) if self._filters_by_facts else ranks
 
     def _hits(self, tier: int, span: Span) -> Steps[match.Hits]:
         """Return the segments in a span that match every clause with index words up to this tier."""
         hits: match.Hits | None = None
-        wanted = sorted(self.wanted, key=lambda one: self._clause_cost(one, tier))
-        for one in [*wanted, *self._flags]:
-            clause = yield from self._met(one, tier, span, hits)
+        by_cost = sorted(self.required, key=lambda one: self._clause_cost(one, tier))
+        for one in [*by_cost, *self._flags]:
+            clause = yield from self._matches(one, tier, span, hits)
             hits = match.Hits(*clause) if hits is None else match.both(hits, clause)
             if not len(hits.at):
                 return hits
         if hits is None:
             hits = yield from self._everything(span)
-        for one in self._excluded:
-            hits = match.without(hits, (yield from self._met(one, len(NAMES), span, hits)))
+        for one in self._exclusions:
+            hits = match.without(hits, (yield from self._matches(one, len(NAMES), span, hits)))
         return hits
 
     def _everything(self, span: Span) -> Steps[match.Hits]:
         if self._scope is not None:
             return match.everything(self._scope.items())
-        return match.everything((yield seen_by(self._reader, "videos", *span)))
+        return match.everything((yield visible_to(self._reader, "videos", *span)))
 
-    def _met(self, one: Reading, tier: int, span: Span, hits: match.Hits | None) -> Steps[match.Hits]:
+    def _matches(self, one: Reading, tier: int, span: Span, hits: match.Hits | None) -> Steps[match.Hits]:
         """Return the segments that match one clause; if `hits` is given, the videos of those hits suffice."""
         videos = match.videos_of(hits.at) if hits is not None else None
         parts = list(zip(one.clause.parts, one.tiers, strict=True))
         parts.sort(key=lambda pair: self._cost(pair[1], tier))
-        met: match.Hits | None = None
+        hits_so_far: match.Hits | None = None
         for part, tiers in parts:
             tier_by_term = tier_of(tiers, tier)
             cheap = videos is None and self._cost(tiers, len(tiers)) <= FEW
@@ -132,9 +132,9 @@ class Rounds:
             if len(parts) == 1:
                 return match.segments(postings, tier_by_term)
             places = match.places(postings, tier_by_term, part.offset)
-            met = places if met is None else match.both(met, places)
-            videos = match.videos_of(met.at >> PLACE_BITS)
-        return match.segments_of(met or match.nothing())
+            hits_so_far = places if hits_so_far is None else match.both(hits_so_far, places)
+            videos = match.videos_of(hits_so_far.at >> PLACE_BITS)
+        return match.segments_of(hits_so_far or match.nothing())
 
     def _cost(self, tiers: Tiers, tier: int) -> int:
         """Return an upper bound of the rows of postings up to a tier."""
@@ -146,7 +146,7 @@ class Rounds:
 
     def _is_rare(self) -> bool:
         """Return True if a clause has at most 4,000 postings, so that one span can cover all videos."""
-        return any(self._clause_cost(one, len(NAMES)) <= FEW for one in self.wanted)
+        return any(self._clause_cost(one, len(NAMES)) <= FEW for one in self.required)
 
     def _load(self, terms: list[str], span: Span, videos: list[int] | None) -> Steps[Postings]:
         """Return the postings of terms in a span; for frequent terms, only those of `videos` if they are fewer."""
@@ -161,7 +161,7 @@ class Rounds:
             everywhere = missing if videos is None else everywhere
         some = set(missing) - set(everywhere)
         if everywhere:
-            rows = yield seen_by(self._reader, "postings", everywhere, *span)
+            rows = yield visible_to(self._reader, "postings", everywhere, *span)
             read.update(self._by_term(everywhere, rows))
         if some:
             rows = yield Ask("postings_of_videos", (sorted(some), videos))
@@ -169,13 +169,13 @@ class Rounds:
         return read | narrow if narrow else read
 
     def _by_term(self, terms: list[str], rows: list[match.Posting]) -> Postings:
-        grouped: Postings = {term: [] for term in terms}
+        by_term: Postings = {term: [] for term in terms}
         for row in rows:
-            grouped[row[0]].append(row)
-        self._met_terms.update(term for term, some in grouped.items() if some)
-        return grouped
+            by_term[row[0]].append(row)
+        self._met_terms.update(term for term, some in by_term.items() if some)
+        return by_term
 
-    def _filtered(self, ranks: match.Numbers) -> Steps[match.Numbers]:
+    def _filter(self, ranks: match.Numbers) -> Steps[match.Numbers]:
         """Return the ranks whose segments pass the query's time and confidence filters."""
         if not len(ranks):
             return ranks
@@ -191,11 +191,11 @@ class Rounds:
             passes &= (facts.ends > query.from_ms) | (facts.starts >= query.from_ms)
         return ranks[passes]
 
-    def expanded(self) -> dict[str, tuple[str, ...]]:
+    def expansions(self) -> dict[str, tuple[str, ...]]:
         """Return up to 8 index words for each query word, only from postings that this search read for its reader."""
-        shown = {}
-        for one in self.wanted:
+        by_word = {}
+        for one in self.required:
             for part, tiers in zip(one.clause.parts, one.tiers, strict=True):
                 terms = [term for some in tiers for term in some if term in self._met_terms]
-                shown[part.term] = tuple(terms[:SHOWN])
-        return shown
+                by_word[part.term] = tuple(terms[:MOST_EXPANSIONS])
+        return by_word

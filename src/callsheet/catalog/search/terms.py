@@ -44,11 +44,11 @@ class Terms:
         since = self.version
         if version == since:
             return
-        changed = [] if since < 0 else (yield Ask("words_since", (since, RELOAD_VIDEOS + 1)))
-        if since < 0 or len(changed) > RELOAD_VIDEOS:
+        changes = [] if since < 0 else (yield Ask("words_since", (since, RELOAD_VIDEOS + 1)))
+        if since < 0 or len(changes) > RELOAD_VIDEOS:
             rows = yield Ask("all_terms")
         else:
-            words = {word for (line,) in changed for word in json.loads(line) if not word.startswith("=")}
+            words = {word for (line,) in changes for word in json.loads(line) if not word.startswith("=")}
             rows = (yield Ask("some_terms", (sorted(words),))) if words else []
         self.apply(version, rows)
 
@@ -83,13 +83,13 @@ class Terms:
 
     def containing(self, part: str) -> list[str]:
         """Return the words that contain `part`. Searching one joined text is ten times as fast as word by word."""
-        found, text = [], self._text
+        words, text = [], self._text
         at = text.find(part)
         while at >= 0:
             end = text.index("\n", at)
-            found.append(text[text.rindex("\n", 0, at) + 1 : end])
+            words.append(text[text.rindex("\n", 0, at) + 1 : end])
             at = text.find(part, end)
-        return found
+        return words
 
     def alike(self, term: str) -> list[str]:
         """Return the words that OCR may confuse with `term`."""
@@ -116,17 +116,17 @@ class Expanded(NamedTuple):
 def expand(part: Part, terms: Terms) -> Expanded:
     """Return the index words that match a query word, by tier, as loosely as `part.fit` allows."""
     term, fit = part.term, part.fit
-    found = [_Kind("exact", [term])]
+    kinds = [_Kind("exact", [term])]
     if fit in {"contains", "starts", "ends"}:
         look = {"contains": terms.containing, "starts": terms.starting, "ends": terms.ending}[fit]
-        found.append(_Kind("substring", look(term)))
+        kinds.append(_Kind("substring", look(term)))
     elif fit != "equal":
-        found.append(_Kind("folded", terms.alike(term)))
+        kinds.append(_Kind("folded", terms.alike(term)))
         if fit != "quoted":
-            found.append(_Kind("fuzzy", _one_letter_off(term, terms)))
+            kinds.append(_Kind("fuzzy", _one_letter_off(term, terms)))
         if fit == "word" and len(term) >= (PREFIX_MIN_DIGITS if term.isdigit() else PREFIX_MIN):
-            found.append(_Kind("prefix", terms.starting(term)))
-    return _bounded(found, terms)
+            kinds.append(_Kind("prefix", terms.starting(term)))
+    return _limit(kinds, terms)
 
 
 class _Kind(NamedTuple):
@@ -134,24 +134,24 @@ class _Kind(NamedTuple):
     words: list[str]
 
 
-def _bounded(found: list[_Kind], terms: Terms) -> Expanded:
+def _limit(kinds: list[_Kind], terms: Terms) -> Expanded:
     """Put each word into its best tier and cut each tier to the limits of words and postings.
 
     OCR variants and wrong letters keep the rarest words: a misread form is rare, and a frequent look-alike is usually a
     different word. Prefix and substring matches keep the most frequent words, which users most likely mean.
     """
     frequency = terms.frequency
-    tiers: list[tuple[str, ...]] = [tuple(found[0].words)]
-    taken, is_cut = set(tiers[0]), False
-    for name, words in found[1:]:
+    tiers: list[tuple[str, ...]] = [tuple(kinds[0].words)]
+    words_in_tiers, is_cut = set(tiers[0]), False
+    for name, words in kinds[1:]:
         sign = 1 if name in {"folded", "fuzzy"} else -1
-        fresh = {term for term in words if term not in taken and frequency[term] > 0}
-        ranked = sorted(fresh, key=lambda term: (sign * frequency[term], term))
-        rows = accumulate(terms.rows(term) for term in ranked)
+        fresh = {term for term in words if term not in words_in_tiers and frequency[term] > 0}
+        by_rank = sorted(fresh, key=lambda term: (sign * frequency[term], term))
+        rows = accumulate(terms.rows(term) for term in by_rank)
         most = min(MOST[name], max(1, sum(1 for _ in takewhile(lambda sum_: sum_ <= MOST_ROWS, rows))))
-        is_cut = is_cut or most < len(ranked)
-        tiers.append(tuple(ranked[:most]))
-        taken.update(tiers[-1])
+        is_cut = is_cut or most < len(by_rank)
+        tiers.append(tuple(by_rank[:most]))
+        words_in_tiers.update(tiers[-1])
     return Expanded(tuple(tiers), is_cut)
 
 
@@ -165,8 +165,8 @@ def _one_letter_off(term: str, terms: Terms) -> list[str]:
     half = len(term) // 2
     near = {*terms.starting(term[:half]), *terms.ending(term[half:])}
     near = {other for other in near if abs(len(other) - len(term)) <= 1}
-    found = [
+    neighbours = [
         other for other, _, _ in process.extract(term, near, scorer=Levenshtein.distance, score_cutoff=1, limit=None)
     ]
-    swapped = (term[:i] + term[i + 1] + term[i] + term[i + 2 :] for i in range(len(term) - 1))
-    return found + [other for other in swapped if other in terms.frequency]
+    swaps = (term[:i] + term[i + 1] + term[i] + term[i + 2 :] for i in range(len(term) - 1))
+    return neighbours + [other for other in swaps if other in terms.frequency]

@@ -69,11 +69,11 @@ def normal(text: str) -> str:
     """Return text in NFKC, case-folded, without invisible characters."""
     if text.isascii():
         return text.lower()
-    folded = unicodedata.normalize("NFKC", text).casefold()
-    return _UNSEEN.sub("", unicodedata.normalize("NFKC", folded))
+    text_folded = unicodedata.normalize("NFKC", text).casefold()
+    return _UNSEEN.sub("", unicodedata.normalize("NFKC", text_folded))
 
 
-def mapped(text: str) -> Mapped:
+def map_positions(text: str) -> Mapped:
     """Return `normal(text)` with source ranges, because case folding and NFKC change the length of some characters."""
     if text.isascii():
         return Mapped(text.lower(), None, None)

@@ -19,12 +19,12 @@ def migrate(db: Db, now: int) -> list[str]:
         _refuse_taken(db)
         db.execute(Q.schema_create)
     have = db.execute(Q.schema_version).fetchone()[0]
-    known = migrations_of(PACKAGE)
-    if have > known[-1].number:
+    migrations = migrations_of(PACKAGE)
+    if have > migrations[-1].number:
         raise SchemaMismatch(
-            f"the catalogue has schema {have}, this program knows {known[-1].number}; upgrade callsheet"
+            f"the catalogue has schema {have}, this program knows {migrations[-1].number}; upgrade callsheet"
         )
-    missing = [m for m in known if m.number > have]
+    missing = [m for m in migrations if m.number > have]
     for migration in missing:
         for statement in migration.sql.split(";\n"):
             if statement.strip():
@@ -44,10 +44,10 @@ async def migrate_file(url: str) -> list[str]:
 
 
 def _refuse_taken(db: Db) -> None:
-    taken = [name for (name,) in db.execute(Q.taken_names).fetchall()]
-    if taken:
+    names = [name for (name,) in db.execute(Q.taken_names).fetchall()]
+    if names:
         advice = "set CALLSHEET_CATALOG_URL to another database, or to `off`"
-        raise SchemaMismatch(f"the database has {', '.join(taken)} of somebody else; {advice}")
+        raise SchemaMismatch(f"the database has {', '.join(names)} of somebody else; {advice}")
 
 
 def _show_jobs(db: Db) -> list[str]:

@@ -71,8 +71,8 @@ class SqliteCatalog:
 
     async def add_video(self, video: Video) -> bool:
         """See the protocol."""
-        checked = validation.video_of(video)
-        return await self._writer.run(lambda db: writing.add_video(db, checked, _clock()))
+        valid_video = validation.video_of(video)
+        return await self._writer.run(lambda db: writing.add_video(db, valid_video, _clock()))
 
     async def video(self, video_id: str, reader: Reader) -> Video | None:
         """See the protocol."""
@@ -88,11 +88,11 @@ class SqliteCatalog:
             if last is None:
                 raise InvalidInput("there is no video of this id to go on from; begin with the first page")
             place = (last.created_at, last.video_id)
-        asked = (*place, page.status, validation.fold(page.text), page.limit)
+        arguments = (*place, page.status, validation.fold(page.text), page.limit)
         _, owner_id, teams = _seen_by(reader)
         if reader.sees_all:
-            return [video_of(row) for row in await self._rows(Q.videos_seen_by_all, *asked)]
-        return [video_of(row) for row in await self._rows(Q.videos, *asked, owner_id, teams)]
+            return [video_of(row) for row in await self._rows(Q.videos_seen_by_all, *arguments)]
+        return [video_of(row) for row in await self._rows(Q.videos, *arguments, owner_id, teams)]
 
     async def known(self, video_ids: Sequence[str]) -> set[str]:
         """See the protocol."""
@@ -100,8 +100,8 @@ class SqliteCatalog:
 
     async def begin(self, video_id: str, writer: Writer, stage: str) -> Video | None:
         """See the protocol."""
-        known = validation.known_id(video_id)
-        return await self._write(writing.begin, known, writer, stage) if known else None
+        valid_id = validation.known_id(video_id)
+        return await self._write(writing.begin, valid_id, writer, stage) if valid_id else None
 
     async def note(self, video_id: str, writer: Writer, facts: VideoFacts) -> None:
         """See the protocol."""
@@ -157,14 +157,14 @@ class SqliteCatalog:
 
     async def delete_video(self, video_id: str) -> None:
         """See the protocol."""
-        known = validation.known_id(video_id)
-        if known:
-            await self._writer.run(lambda db: writing.delete_video(db, known))
+        valid_id = validation.known_id(video_id)
+        if valid_id:
+            await self._writer.run(lambda db: writing.delete_video(db, valid_id))
 
     async def add_clip(self, clip: Clip) -> Clip:
         """See the protocol."""
-        checked = validation.clip_of(clip)
-        return await self._writer.run(lambda db: writing.add_clip(db, checked, _clock()))
+        valid_clip = validation.clip_of(clip)
+        return await self._writer.run(lambda db: writing.add_clip(db, valid_clip, _clock()))
 
     async def clip(self, clip_id: str, reader: Reader) -> Clip | None:
         """See the protocol."""
@@ -193,22 +193,24 @@ class SqliteCatalog:
 
     async def search(self, query: Query, reader: Reader) -> Found:
         """See the protocol."""
-        seen_by = validation.reader_of(reader)
-        return await self._reader.run(_as_one_state(lambda db: words.search(db, query, seen_by, self._terms)))
+        visible_to = validation.reader_of(reader)
+        return await self._reader.run(_as_one_state(lambda db: words.search(db, query, visible_to, self._terms)))
 
     async def suggest(self, prefix: str, limit: int, reader: Reader) -> list[Suggestion]:
         """See the protocol."""
-        seen_by = validation.reader_of(reader)
-        return await self._reader.run(_as_one_state(lambda db: words.suggest(db, prefix, limit, seen_by, self._terms)))
+        visible_to = validation.reader_of(reader)
+        return await self._reader.run(
+            _as_one_state(lambda db: words.suggest(db, prefix, limit, visible_to, self._terms))
+        )
 
     async def _rows(self, sql: str, *parameters: object) -> list[tuple[Any, ...]]:
         return await self._reader.run(lambda db: db.execute(sql, parameters).fetchall())
 
     async def _write(self, verb: Callable[..., T], video_id: str, writer: Writer, *more: object) -> T:
-        known = validation.known_id(video_id)
-        if known is None:
+        valid_id = validation.known_id(video_id)
+        if valid_id is None:
             raise writing.stale(video_id, writer)
-        return await self._writer.run(lambda db: verb(db, known, writer, *more, _clock()))
+        return await self._writer.run(lambda db: verb(db, valid_id, writer, *more, _clock()))
 
 
 def _seen_by(reader: Reader) -> tuple[bool, str, Json]:

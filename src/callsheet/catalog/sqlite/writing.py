@@ -33,7 +33,7 @@ def begin(db: Db, video_id: str, writer: Writer, stage: str, now: int) -> Video 
     raise stale(video_id, writer)
 
 
-def fenced(db: Db, video_id: str, writer: Writer, now: int) -> tuple[str, str | None]:
+def check_fence(db: Db, video_id: str, writer: Writer, now: int) -> tuple[str, str | None]:
     """Return the video's owner and team; raise StaleClaim if a later attempt writes the video."""
     rows: list[tuple[str, str | None]] = db.execute(Q.fence, (video_id, *writer, now)).fetchall()
     if not rows:
@@ -43,32 +43,32 @@ def fenced(db: Db, video_id: str, writer: Writer, now: int) -> tuple[str, str | 
 
 def note(db: Db, video_id: str, writer: Writer, facts: VideoFacts, now: int) -> None:
     """Store the facts that a stage measured."""
-    fenced(db, video_id, writer, now)
+    check_fence(db, video_id, writer, now)
     db.execute(Q.note, (video_id, *facts)).fetchall()
 
 
 def fail(db: Db, video_id: str, writer: Writer, error: Json, now: int) -> None:
     """Store the pipeline's error; the video becomes `failed` unless it is `ready`."""
-    fenced(db, video_id, writer, now)
+    check_fence(db, video_id, writer, now)
     db.execute(Q.fail, (video_id, error)).fetchall()
 
 
 def clear_detections(db: Db, video_id: str, writer: Writer, now: int) -> None:
     """Delete the video's raw detections."""
-    fenced(db, video_id, writer, now)
+    check_fence(db, video_id, writer, now)
     db.execute(Q.clear_detections, (video_id,)).fetchall()
 
 
 def add_segments(db: Db, video_id: str, writer: Writer, batch: validation.Batch, now: int) -> None:
     """Insert segments and entities; existing rows stay unchanged."""
-    whose = fenced(db, video_id, writer, now)
+    whose = check_fence(db, video_id, writer, now)
     db.executemany(Q.add_segment, [segment_row(s, video_id, *whose) for s in batch.segments])
     db.executemany(Q.add_entity, [(*e[:2], video_id, *e[2:], *whose) for e in batch.entities])
 
 
 def replace_segments(db: Db, video_id: str, writer: Writer, batch: validation.Batch, now: int) -> None:
     """Replace the video's segments and entities, index the new text and mark the video `ready`."""
-    fenced(db, video_id, writer, now)
+    check_fence(db, video_id, writer, now)
     db.execute(Q.delete_entities, (video_id,)).fetchall()
     db.execute(Q.delete_segments, (video_id,)).fetchall()
     add_segments(db, video_id, writer, batch, now)

@@ -34,8 +34,8 @@ async def run(session: Any, steps: Steps[T]) -> T:
             ask, result = await asyncio.to_thread(_next, steps, answer)
         else:
             ask, result = _next(steps, answer)
-    done: T = result
-    return done
+    value: T = result
+    return value
 
 
 def _next(steps: Steps[T], answer: list[Any] | None) -> tuple[Ask | None, Any]:

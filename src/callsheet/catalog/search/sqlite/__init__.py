@@ -29,13 +29,13 @@ def run(db: sqlite3.Connection, steps: Steps[T]) -> T:
                 db.executemany(sql, ask.rows)
                 ask = steps.send([])
             else:
-                ask = steps.send(db.execute(sql, [_bound(value) for value in ask.arguments]).fetchall())
+                ask = steps.send(db.execute(sql, [_parameter(value) for value in ask.arguments]).fetchall())
     except StopIteration as end:
         result: T = end.value
         return result
 
 
-def _bound(value: Any) -> Any:
+def _parameter(value: Any) -> Any:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
 
 
