@@ -21,7 +21,7 @@ VAULT = [
     vault(
         "key commitment",
         "envelope.py",
-        "if not hmac.compare_digest(commitment, expected):",
+        "if not hmac.compare_digest(commitment, own_commitment):",
         "if False:",
         "test_envelope.py -k two_keys",
     ),

@@ -17,7 +17,7 @@ from .search.records import Found, Query, Suggestion
 
 
 class Catalog(Protocol):
-    """Videos, their segments and entities, and the search over them."""
+    """The store of videos, their segments and entities, with a search over the segments' text."""
 
     async def open(self) -> None:
         """Connect; raise StoreUnavailable, or SchemaMismatch before `migrate` was run. Migrates a SQLite file."""

@@ -32,7 +32,7 @@ Messages = Sequence[Mapping[str, Any]]
 
 
 def question(messages: str | Messages, *, system: str = "", model: str | None = None) -> dict[str, Any]:
-    """Return the payload for one prompt or for a conversation."""
+    """Return a model job's payload for one prompt or a conversation."""
     payload: dict[str, Any] = (
         {"prompt": messages} if isinstance(messages, str) else {"messages": list(map(dict, messages))}
     )
@@ -71,7 +71,7 @@ class Client:
 
     @property
     def url(self) -> str:
-        """The URL of the server."""
+        """The base URL of the Callsheet server."""
         return self._transport.url
 
     async def __aenter__(self) -> Self:

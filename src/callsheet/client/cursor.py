@@ -18,10 +18,10 @@ ALL = "*"
 RESUME = "Last-Event-ID"
 
 
-class Place(Protocol):
+class Cursor(Protocol):
     """A position in an event stream. `ended` becomes True when no more events can follow."""
 
-    ended: bool
+    has_ended: bool
     path: str
 
     @property
@@ -45,7 +45,7 @@ class OneJob:
     query: Mapping[str, str] = {}
 
     def __init__(self, job_id: str, after: str | None) -> None:
-        self.ended = False
+        self.has_ended = False
         self.path = job_path(job_id, "/events")
         self._after = after
         self._seq = parse_event_id(after)[1] if after is not None else 0
@@ -62,10 +62,10 @@ class OneJob:
             event = JobEvent.read(body)
             if event.seq <= self._seq:
                 return
-            self.ended = event.ends
+            self.has_ended = event.ends
         elif frame.event == RESET:
             event = JobEvent.reset(body)
-            self.ended = RemoteJob.read(body["job"]).ended
+            self.has_ended = RemoteJob.read(body["job"]).ended
         else:
             return
         self._after, self._seq = event.id, event.seq
@@ -80,7 +80,7 @@ class ManyJobs:
     def __init__(self, job_ids: Sequence[str]) -> None:
         if not job_ids:
             raise InvalidInput('which jobs? Name some, or "*"')
-        self.ended = False
+        self.has_ended = False
         self._cursor = ""
         self._seqs: dict[str, int] = {}
         self._job_ids = list(dict.fromkeys(job_ids))
@@ -116,7 +116,7 @@ class ManyJobs:
     def _end(self, job_id: str, word: str) -> None:
         if word in END_STATES and ALL not in self._job_ids:
             self._left.discard(job_id)
-            self.ended = not self._left
+            self.has_ended = not self._left
 
 
 def job_path(job_id: str, rest: str = "") -> str:

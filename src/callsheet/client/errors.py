@@ -77,7 +77,7 @@ class Forbidden(ApiError):
 
 
 class NotFound(ApiError):
-    """The server has nothing at this path."""
+    """The server has no resource at this URL path."""
 
 
 class NoSuchJob(NotFound, JobNotFound):
@@ -111,7 +111,7 @@ class ServerUnreachable(CallsheetError):
 
 
 class UnexpectedAnswer(CallsheetError):
-    """A response that does not come from the Callsheet API."""
+    """The response has a form that the Callsheet API never sends."""
 
     code = "unexpected_answer"
 

@@ -11,28 +11,28 @@ import httpx2
 
 from callsheet.net.sse import Frame, Parser
 
-from .cursor import Place
+from .cursor import Cursor
 from .errors import ApiError, EventTooLarge, ServerUnreachable
 from .patience import Pauses
 from .records import JobEvent
 from .transport import Transport
 
 
-async def follow(transport: Transport, place: Place) -> AsyncGenerator[JobEvent]:
+async def follow(transport: Transport, cursor: Cursor) -> AsyncGenerator[JobEvent]:
     """Yield the events after a position. Raises ApiError, or ServerUnreachable if reconnecting fails for too long."""
     pauses = Pauses(transport.patience, transport.patience.reconnect_for_s)
-    while not place.ended:
+    while not cursor.has_ended:
         try:
-            async with transport.stream(place.path, place.query, place.headers) as answer:
+            async with transport.stream(cursor.path, cursor.query, cursor.headers) as answer:
                 if answer.status_code == HTTPStatus.NO_CONTENT:
                     return
                 pauses.on_connection()
                 async with aclosing(_frames(answer, pauses)) as frames:
                     async for frame in frames:
-                        for event in place.take(frame):
+                        for event in cursor.take(frame):
                             pauses.moved_on()
                             yield event
-                        if place.ended:
+                        if cursor.has_ended:
                             return
             trouble: ServerUnreachable | ApiError = ServerUnreachable(f"{transport.url} ended the stream")
         except ServerUnreachable as error:

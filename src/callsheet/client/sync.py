@@ -155,7 +155,7 @@ class SyncClient:
 
     @property
     def url(self) -> str:
-        """The URL of the server."""
+        """The base URL of the Callsheet server."""
         return self._current.client.url
 
     def close(self) -> None:

@@ -56,7 +56,7 @@ class Transport:
         return await self._until_answered(self._http.build_request("GET", path, params=query))
 
     async def post(self, path: str, body: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> Any:
-        """POST JSON to a path and return the JSON of the response. Retries may repeat it, so it must be idempotent."""
+        """POST JSON to a path and return the JSON of the response. Retries repeat the request: keep it idempotent."""
         try:
             request = self._http.build_request("POST", path, json=body, headers=headers)
         except (TypeError, ValueError) as error:

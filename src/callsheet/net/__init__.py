@@ -1,4 +1,4 @@
 """What every part that speaks HTTP shares: backoff, Retry-After, driver errors, the SSRF guard, SSE, AWS signatures.
 
-Modules are imported one by one, so that nobody loads more than is needed.
+Import each module by its own name: the package itself loads nothing.
 """

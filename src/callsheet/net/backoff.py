@@ -1,4 +1,4 @@
-"""Exponential pauses between tries. The pauses of jobs are a policy of their own, in `kernel/retry.py`."""
+"""Exponential pauses between tries. Retry delays of jobs are a policy in `kernel/retry.py`."""
 
 from __future__ import annotations
 

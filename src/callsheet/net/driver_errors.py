@@ -1,4 +1,4 @@
-"""Translate the errors of httpx2 by where they come from: a broken connection may raise any class, not only its own."""
+"""Translate errors by the package that raised them: httpx2 raises other libraries' classes for broken connections."""
 
 from __future__ import annotations
 

@@ -141,12 +141,12 @@ def is_public(address: Address) -> bool:
     return inner in UNICAST and not any(inner in network for network in NOT_PUBLIC_6)
 
 
-def may_reach(address: Address, allowed: Iterable[Network]) -> bool:
+def may_reach(address: Address, extra_networks: Iterable[Network]) -> bool:
     """Return whether a callback may connect to an address; `allowed` are extra networks set by an operator."""
     if getattr(address, "scope_id", None) is not None:
         return False
     inner = plain(address)
-    return is_public(address) or any(inner.version == n.version and inner in n for n in allowed)
+    return is_public(address) or any(inner.version == n.version and inner in n for n in extra_networks)
 
 
 @lru_cache(maxsize=1024)

@@ -46,19 +46,19 @@ class InvalidTag(Exception):
     """The ciphertext was changed, or sealed with another key or binding."""
 
 
-def seal(key: bytes, nonce: bytes, plain: bytes, associated: bytes) -> bytes:
+def seal(key: bytes, nonce: bytes, plain: bytes, aad: bytes) -> bytes:
     """Encrypt; a key and a nonce must be combined only once."""
-    ciphertext: bytes = _aesgcm(key).encrypt(nonce, plain, associated)
+    ciphertext: bytes = _aesgcm(key).encrypt(nonce, plain, aad)
     return ciphertext
 
 
-def unseal(key: bytes, nonce: bytes, ciphertext: bytes, associated: bytes) -> bytes:
+def unseal(key: bytes, nonce: bytes, ciphertext: bytes, aad: bytes) -> bytes:
     """Decrypt; raises InvalidTag, also for a nonce or a text of no possible length."""
     aesgcm = _aesgcm(key)
     from cryptography import exceptions  # noqa: PLC0415 - loaded by now
 
     try:
-        plain: bytes = aesgcm.decrypt(nonce, ciphertext, associated)
+        plain: bytes = aesgcm.decrypt(nonce, ciphertext, aad)
     except (exceptions.InvalidTag, ValueError):
         raise InvalidTag from None
     return plain

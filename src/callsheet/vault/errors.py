@@ -1,4 +1,4 @@
-"""The errors of the vault. No message contains any part of a secret.
+"""The error classes of the vault, as one tree. No message contains any part of a secret.
 
 CallsheetError
 ├── VaultError
@@ -62,7 +62,7 @@ class Tampered(VaultError):
 
 
 class CredentialsGone(VaultError):
-    """The job has no credentials, or they were deleted."""
+    """The store has no credentials for the job: none were given, or they were deleted at its end."""
 
     code = "credentials_gone"
 

@@ -53,9 +53,9 @@ def forms(part: str) -> Iterator[str]:
     yield json.dumps(part)[1:-1]
     yield json.dumps(part, ensure_ascii=False)[1:-1]
     yield repr(part)[1:-1]
-    for escaped in (quote(part, safe="", errors="replace"), quote(part, errors="replace"), quote_plus(part)):
-        yield escaped
-        yield re.sub("%..", lambda match: match[0].lower(), escaped)
+    for encoding in (quote(part, safe="", errors="replace"), quote(part, errors="replace"), quote_plus(part)):
+        yield encoding
+        yield re.sub("%..", lambda match: match[0].lower(), encoding)
     yield raw.hex()
     yield raw.hex().upper()
     yield from _in_base64(raw)

@@ -181,13 +181,13 @@ EARLY = 0.8  # of their life: then newer ones are asked for, while the old ones 
 
 
 class _Good(NamedTuple):
-    opened: Opened
+    credentials: Opened
     renew_at: float
     ends_at: float
 
 
 class Access:
-    """The credentials of one attempt. Operations may run concurrently."""
+    """The storage credentials of one attempt, refreshed as needed. Operations may run concurrently."""
 
     def __init__(self, vault: Vault, refresher: Refresher, job: Job, refresh_url: str) -> None:
         self._vault = vault
@@ -222,16 +222,16 @@ class Access:
                 return self._keep(await self._vault.open(self._job))
         if time.time() >= self._good.renew_at and self._refresh_url:
             try:
-                return await self._refresh(self._good.opened)
+                return await self._refresh(self._good.credentials)
             except (CredentialRejected, RefreshFailed):
                 if time.time() >= self._good.ends_at:
                     raise  # else the old ones are still good
-        return self._good.opened
+        return self._good.credentials
 
     async def _refresh(self, current: Opened) -> Opened:
         version = current.credential_version
-        if self._good is not None and self._good.opened.credential_version > version:
-            return self._good.opened  # another operation has refreshed them
+        if self._good is not None and self._good.credentials.credential_version > version:
+            return self._good.credentials  # another operation has refreshed them
         return self._keep(await self._refresher.refresh(self._job, self._refresh_url, version))
 
     def _keep(self, credentials: Opened) -> Opened:

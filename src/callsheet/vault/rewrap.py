@@ -60,7 +60,7 @@ async def rewrap(
 class _Walk(NamedTuple):
     progress: Progress
     broken: dict[str, str]
-    told: Callable[[Progress], None]
+    on_progress: Callable[[Progress], None]
     batch: int
 
 
@@ -72,13 +72,13 @@ async def _walk(vault: Vault, kek_id: str, walk: _Walk) -> Progress:
         page = [row for row in page if row.job_id not in walk.broken]
         changes, faults = await _changes(vault, page)
         walk.broken.update(faults)
-        written = sum(await vault.store.replace_credentials(changes))
+        count = sum(await vault.store.replace_credentials(changes))
         progress = progress._replace(
-            wrapped=progress.wrapped + written,
-            changed=progress.changed + len(changes) - written,
+            wrapped=progress.wrapped + count,
+            changed=progress.changed + len(changes) - count,
             broken=len(walk.broken),
         )
-        walk.told(progress)
+        walk.on_progress(progress)
     return progress
 
 

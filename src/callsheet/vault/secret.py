@@ -30,7 +30,7 @@ class Secret:
             listener()
 
     def reveal(self) -> str:
-        """Return the text itself. Callers must not store it, log it or put it into an error."""
+        """Return the text itself. Callers must not store the text, log the text or put the text into an error."""
         return self.__text
 
     def reveal_json(self) -> Any:

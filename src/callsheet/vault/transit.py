@@ -62,7 +62,7 @@ class TransitKeyring:
     async def wrap(self, dek: bytes, binding: Binding) -> Wrapped:
         """See the protocol."""
         plain = base64.b64encode(dek).decode()
-        fields = {"plaintext": plain, "associated_data": _associated(binding)}
+        fields = {"plaintext": plain, "associated_data": _aad(binding)}
         wrapped_dek = str(_data(await self._ask("POST", f"encrypt/{self._name}", fields))["ciphertext"]).encode()
         await self._check_binding(wrapped_dek)
         return Wrapped(self._kek_id(_version(wrapped_dek)), wrapped_dek)
@@ -71,7 +71,7 @@ class TransitKeyring:
         """See the protocol."""
         if self._kek_id(_version(wrapped_dek)) != kek_id:
             raise Tampered("this wrapped key is another key's")
-        return _plain(_data(await self._decrypt(wrapped_dek, _associated(binding))))
+        return _plain(_data(await self._decrypt(wrapped_dek, _aad(binding))))
 
     async def close(self) -> None:
         """See the protocol."""
@@ -85,8 +85,8 @@ class TransitKeyring:
                 raise InvalidKeyring("this Vault does not bind keys to associated data; 1.13 or newer is needed")
             self._binds = True
 
-    async def _decrypt(self, wrapped_dek: bytes, associated: str) -> Answer:
-        fields = {"ciphertext": wrapped_dek.decode("ascii", "replace"), "associated_data": associated}
+    async def _decrypt(self, wrapped_dek: bytes, aad: str) -> Answer:
+        fields = {"ciphertext": wrapped_dek.decode("ascii", "replace"), "associated_data": aad}
         return await self._ask("POST", f"decrypt/{self._name}", fields)
 
     async def _ask(self, method: str, path: str, fields: dict[str, str] | None = None) -> Answer:
@@ -100,7 +100,7 @@ class TransitKeyring:
         return f"vault:{self._mount}/{self._name}:{version}"
 
 
-def _associated(binding: Binding) -> str:
+def _aad(binding: Binding) -> str:
     return base64.b64encode(binding.aad("dek")).decode()
 
 

@@ -198,7 +198,7 @@ class PostgresCatalog:
         return await self._db.read(lambda session: words.suggest(session, prefix, limit, visible_to, self._terms))
 
     async def _index_some(self) -> None:
-        """Index videos whose rows were written by SQL; at most 20 of them, because a user waits for the search."""
+        """Index videos whose rows were written by SQL; at most 20 videos, because a user waits for the search."""
         ((behind,),) = await self._db.fetch(Q.is_unindexed)
         for _ in range(AT_ONCE if behind else 0):
             if not await self._db.transact(writing.index_next):

@@ -64,7 +64,7 @@ class Found(NamedTuple):
 
 
 class Suggestion(NamedTuple):
-    """A word and the number of segments that contain it."""
+    """A suggested word and the number of segments that contain the word."""
 
     word: str
     segments: int
