@@ -27,7 +27,7 @@ Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class GuardedProxy:
-    """A running proxy inside `async with`; `url` is its address, `blocked_target` the error if it refused a connection."""
+    """A running proxy inside `async with`; `url` is its address, `blocked_target` the error of a refusal."""
 
     def __init__(self, target: Target, rules: Rules, resolve: Resolve) -> None:
         self._target, self._rules, self._resolve = target, rules, resolve
