@@ -42,7 +42,7 @@ endef
 demo: $(RUNS) ## The whole story once: make, read, search and cut a video, send a webhook (ENGINE=postgres, ENGINE=redis)
 	$(BIN)/python -m tools.demo $(or $(ENGINE),sqlite)
 
-check: venv ## Format, lint, types, the import law, no pin with known holes, plain words
+check: venv ## Format, lint, types, the import law, no pin with known holes, plain words, short files
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
@@ -50,6 +50,7 @@ check: venv ## Format, lint, types, the import law, no pin with known holes, pla
 	$(BIN)/python -m tools.check_types
 	$(BIN)/python -m tools.check_pins
 	$(BIN)/python -m tools.check_words
+	$(BIN)/python -m pytest -q -p no:xdist tests/architecture/test_sizes.py
 
 browser: ## Chromium for the tests of pages: installed when it is missing and it can be
 	@if command -v chromium >/dev/null; then exit 0; fi; \

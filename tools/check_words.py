@@ -78,10 +78,10 @@ class Budget(NamedTuple):
 
 
 BUDGETS = {
-    "src/callsheet": Budget(3.0, 5.7, 0),
+    "src/callsheet": Budget(1.0, 5.5, 0),
     "tools": Budget(1.0, 5.0, 0),
     "bench": Budget(1.0, 5.0, 0),
-    "tests": Budget(3.0, 5.0, 0),
+    "tests": Budget(2.5, 5.0, 0),
 }
 
 

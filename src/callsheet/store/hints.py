@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 from .protocol import Hint
 from .tasks import end
@@ -55,6 +55,27 @@ class _Receiver:
         self._ready.clear()
         hint, self._pending = self._pending, None
         return hint or Hint()
+
+
+class Door(Protocol):
+    """A place where an idle worker waits for jobs that no hint announces; open during `async with`."""
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs were handed to the worker already; its next claim includes these jobs, whatever its limit."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the door and return to the queue the jobs that were handed to the worker."""
+
+    def open(self) -> None:
+        """Wait for a job alongside other workers; a hint announces the job. Repeated calls are safe."""
+
+    async def shut(self) -> None:
+        """Stop waiting; a job may have arrived in the last moment."""
 
 
 class NoDoor:

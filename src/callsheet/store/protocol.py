@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from enum import StrEnum
-from types import TracebackType
-from typing import NamedTuple, Protocol, Self
+from typing import TYPE_CHECKING, NamedTuple, Protocol, Self
 
 from callsheet.kernel.job import Attempt, Claim, Credentials, Event, Job, Json, NewJob, Status
 from callsheet.kernel.settlement import Settlement
@@ -18,6 +17,9 @@ from callsheet.kernel.settlement import Settlement
 from .audit import AuditVerbs
 from .clock import ClockVerbs
 from .outbox import OutboxVerbs
+
+if TYPE_CHECKING:
+    from .hints import Door
 
 
 class Enqueued(NamedTuple):
@@ -165,27 +167,6 @@ class Hint(NamedTuple):
 
     queues: frozenset[str] = frozenset()
     jobs: frozenset[str] = frozenset()
-
-
-class Door(Protocol):
-    """A place where an idle worker waits for jobs that no hint announces; open during `async with`."""
-
-    @property
-    def waiting(self) -> int:
-        """How many jobs were handed to the worker already; its next claim includes these jobs, whatever its limit."""
-
-    async def __aenter__(self) -> Self: ...
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """Close the door and return to the queue the jobs that were handed to the worker."""
-
-    def open(self) -> None:
-        """Wait for a job alongside other workers; a hint announces the job. Repeated calls are safe."""
-
-    async def shut(self) -> None:
-        """Stop waiting; a job may have arrived in the last moment."""
 
 
 class Store(OutboxVerbs, AuditVerbs, ClockVerbs, Protocol):

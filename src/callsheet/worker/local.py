@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
 
     from callsheet.engine import Engine
-    from callsheet.store.protocol import Door
+    from callsheet.store.hints import Door
 
     from .definition import Definition
     from .options import Options
