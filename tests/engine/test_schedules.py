@@ -151,6 +151,7 @@ def test_an_hour_that_comes_twice_runs_once() -> None:
         Schedule("s", "0 0 30 2 *", "tick"),
         Schedule("s", "61 * * * *", "tick"),
         Schedule("s", "* * * * *", "tick", timezone="Mars/Olympus"),
+        Schedule("s", "", "tick", every_ms=MINUTE, timezone="Mars/Olympus"),
         Schedule("s", "* * * * *", "tick", missed="sometimes"),
         Schedule("s", "* * * * *", "tick", overlap="maybe"),
         Schedule("s", "* * * * *", "tick", missed="all", most=0),

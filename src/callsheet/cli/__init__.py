@@ -34,6 +34,8 @@ SECTIONS = {
     "Jobs": {
         "enqueue": Entry("enqueue:command", "Create a job."),
         "jobs": Entry("jobs:command", "List, show, watch, cancel and retry jobs; pause queues."),
+        "tasks": Entry("schedules:tasks", "List the tasks that workers serve, with their arguments."),
+        "schedules": Entry("schedules:schedules", "List, make, pause, run and delete schedules."),
         "dead-letters": Entry(
             "dead_letters:command", "List, show, replay and purge jobs that failed in all their attempts."
         ),

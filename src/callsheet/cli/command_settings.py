@@ -130,6 +130,28 @@ ENQUEUE = (
     APP_DATABASE_URL,
 )
 
+SCHEDULES_PUT = (
+    per_call("cron", "The times: minute, hour, day of the month, month, weekday: '30 2 * * *'."),
+    per_call("every", "In place of --cron: an interval: 10m.", Kind.DURATION),
+    per_call("timezone", "The zone of the cron line: Europe/Berlin.", default="UTC"),
+    per_call(
+        "missed",
+        "What happens to slots that passed while nothing ran.",
+        default="once",
+        choices=("skip", "once", "all"),
+    ),
+    per_call(
+        "overlap",
+        "What happens to a slot while the job before has not ended.",
+        default="queue",
+        choices=("queue", "skip", "cancel"),
+    ),
+    per_call("queue", "The queue of the jobs. Default: the task's, else default."),
+    per_call("priority", "Jobs with a higher priority run first. Default: the task's, else 0.", Kind.NUMBER),
+    per_call("max-attempts", "How often each job may be tried. Default: the task's.", Kind.COUNT),
+    *STORE_JSON,
+)
+
 _URL = Setting("url", "The server.", default=DEFAULT_URL)
 ASK = (
     Setting("task", "The kind of answer.", default="chat", choices=("chat", "plan", "code")),

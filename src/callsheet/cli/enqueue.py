@@ -86,7 +86,7 @@ def _task_and_payload(words: tuple[str, ...]) -> tuple[str, str]:
 
 def _values(payload: str, arguments: tuple[str, ...]) -> Any:
     """Return the payload with the arguments of `--arg` added."""
-    values = _read(payload) if payload else {}
+    values = read_payload(payload) if payload else {}
     for argument in arguments:
         name, equals, text = argument.partition("=")
         if not equals or not name:
@@ -100,7 +100,8 @@ def _values(payload: str, arguments: tuple[str, ...]) -> Any:
     return values
 
 
-def _read(payload: str) -> Any:
+def read_payload(payload: str) -> Any:
+    """Return the value of JSON text, of `@FILE`, or of standard input for `-`; raises WrongInput."""
     try:
         if payload == "-":
             payload = sys.stdin.read()

@@ -180,6 +180,10 @@ def check(schedule: Schedule, at: int) -> int:
         raise InvalidInput(f"schedule {schedule.name}: overlap is one of {', '.join(Overlap)}")
     if not 1 <= schedule.most <= MOST_MISSED:
         raise InvalidInput(f"schedule {schedule.name}: most must be 1 to {MOST_MISSED}")
+    try:
+        ZoneInfo(schedule.timezone)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        raise InvalidInput(f"schedule {schedule.name}: there is no timezone {schedule.timezone!r}") from None
     slot = schedule.next_slot(at)
     new_jobs.enqueue(schedule.job_at(slot))
     return slot
