@@ -237,3 +237,21 @@ async def test_leaving_the_loop_closes_the_connection(idle: ServerState, client:
     async with asyncio.timeout(60):
         while idle.live.state.open:
             await asyncio.sleep(0.01)
+
+
+async def test_a_job_of_any_task_is_created_with_its_options(site: ServerState, client: Client) -> None:
+    first = await client.create("resize", {"n": 1}, unchecked=True, unique_key="cat", delay="10m", queue="media")
+    again = await client.create("resize", {"n": 1}, unchecked=True, unique_key="cat")
+    assert again.job_id == first.job_id
+    job = await site.live.engine.get(first.job_id)
+    assert (job.kind, job.queue, job.held) == ("resize", "media", "delay")
+    with pytest.raises(InvalidRequest):
+        await client.create("resize", {})
+
+
+async def test_many_jobs_are_created_once(site: ServerState, client: Client) -> None:
+    jobs = [{"task": "resize", "payload": {"n": n}, "unchecked": True} for n in range(3)]
+    ids = await client.create_many(jobs, idempotency_key="batch")
+    assert await client.create_many(jobs, idempotency_key="batch") == ids
+    assert len(set(ids)) == 3
+    assert all(task["name"] for task in await client.tasks())

@@ -3,7 +3,7 @@
 It speaks HTTP only and needs nothing of the engine; see `docs/guides/clients.md`.
 """
 
-from .client import Client
+from .client import Client, JobOptions
 from .errors import (
     ApiError,
     Conflict,
@@ -33,6 +33,7 @@ __all__ = [
     "Forbidden",
     "InvalidRequest",
     "JobEvent",
+    "JobOptions",
     "KeyConflict",
     "LiveEvent",
     "LiveState",

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self, TypedDict, Unpack
 
 from callsheet.kernel.durations import Duration, seconds
 from callsheet.kernel.errors import InvalidInput, JobCanceled, JobFailed, ResultTimeout
@@ -29,6 +29,28 @@ VOID = frozenset(
     {"restart", "retrying", "lease_lost", "released", "waiting", "requeued"}
 )  # after these the answer starts again
 Messages = Sequence[Mapping[str, Any]]
+
+
+class JobOptions(TypedDict, total=False):
+    """Options of a new job, as `POST /v1/jobs` takes them; lengths of time are seconds or text such as `"10m"`.
+
+    `unchecked` accepts a task that no worker has registered yet.
+    """
+
+    queue: str
+    priority: int
+    delay: float | str
+    run_at: str | int
+    max_attempts: int
+    retry: str | Mapping[str, Any]
+    unique_key: str
+    concurrency: Mapping[str, Any]
+    depends_on: Sequence[str]
+    on_dependency_failure: Literal["cancel", "run"]
+    ttl: float | str
+    correlation_id: str
+    contract: str
+    unchecked: bool
 
 
 def question(messages: str | Messages, *, system: str = "", model: str | None = None) -> dict[str, Any]:
@@ -94,13 +116,29 @@ class Client:
         *,
         ttl_s: int | None = None,
         idempotency_key: str | None = None,
+        **options: Unpack[JobOptions],
     ) -> Receipt:
         """Create a job and return its receipt. By default a random idempotency key keeps retries from adding jobs."""
-        body: dict[str, Any] = {"task": task, "payload": payload}
+        body: dict[str, Any] = {"task": task, "payload": payload, **options}
         if ttl_s is not None:
             body["ttl_s"] = ttl_s
         key = idempotency_key if idempotency_key is not None else uuid.uuid4().hex
         return Receipt.read(await self._transport.post("/v1/jobs", body, {"Idempotency-Key": _header(key)}))
+
+    async def create_many(
+        self, jobs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None
+    ) -> Sequence[str]:
+        """Create up to 10,000 jobs, all or none, and return their ids; each is a mapping that `POST /v1/jobs` takes."""
+        key = idempotency_key if idempotency_key is not None else uuid.uuid4().hex
+        body = {"jobs": list(map(dict, jobs))}
+        receipt = await self._transport.post("/v1/jobs/batch", body, {"Idempotency-Key": _header(key)})
+        return [str(job["job_id"]) for job in receipt.get("jobs") or []]
+
+    async def tasks(self) -> Sequence[dict[str, Any]]:
+        """Return the tasks that workers serve, with the JSON schemas of their arguments and results."""
+        page = await self._transport.get("/v1/tasks", {})
+        records: list[dict[str, Any]] = page.get("tasks") or []
+        return records
 
     async def get(self, job_id: str) -> RemoteJob:
         """Return the current state of a job; raise NoSuchJob if the job does not exist for this key."""

@@ -8,16 +8,16 @@ import concurrent.futures
 import os
 import threading
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar, Unpack
 
 from callsheet.kernel.durations import Duration
 from callsheet.kernel.errors import InvalidInput
 
-from .client import DEFAULT_PATIENCE, Client, Messages
+from .client import DEFAULT_PATIENCE, Client, JobOptions, Messages
 from .live import LiveEvent
 from .patience import Patience
 from .records import JobEvent, Receipt, RemoteJob, Upload
@@ -170,10 +170,19 @@ class SyncClient:
         *,
         ttl_s: int | None = None,
         idempotency_key: str | None = None,
+        **options: Unpack[JobOptions],
     ) -> Receipt:
         """Create a job and return its receipt; see `Client.create`."""
         client, run = self._open.client, self._open.background.run
-        return run(client.create(task, payload, ttl_s=ttl_s, idempotency_key=idempotency_key))
+        return run(client.create(task, payload, ttl_s=ttl_s, idempotency_key=idempotency_key, **options))
+
+    def create_many(self, jobs: Sequence[Mapping[str, Any]], *, idempotency_key: str | None = None) -> Sequence[str]:
+        """Create up to 10,000 jobs, all or none, and return their ids; see `Client.create_many`."""
+        return self._open.background.run(self._open.client.create_many(jobs, idempotency_key=idempotency_key))
+
+    def tasks(self) -> Sequence[dict[str, Any]]:
+        """Return the tasks that workers serve; see `Client.tasks`."""
+        return self._open.background.run(self._open.client.tasks())
 
     def get(self, job_id: str) -> RemoteJob:
         """Return the current state of a job; raise NoSuchJob if the job does not exist for this key."""
