@@ -1,4 +1,7 @@
-"""`POST /v1/jobs/batch`: up to 10,000 new jobs in one request, all or none, or each on its own."""
+"""`POST /v1/jobs/batch`: up to 10,000 new jobs in one request, all or none, or each on its own.
+
+`http/middleware.py` bounds the body.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
 
 MOST = 10_000
 CHUNK = 500  # jobs that are tried together before each is tried on its own
+KEY_TTL_S = Idempotency("", "").ttl_s
 KEY_ROOM = 240  # characters of a batch's idempotency key; each job's key has its number behind it
 NDJSON = ("application/x-ndjson", "application/jsonl", "application/ndjson")
 router = APIRouter(tags=["jobs"])
@@ -212,7 +216,8 @@ def _with_key(line: _Line, number: int, key: str | None, request: Request) -> _L
     if key is None or line.new is None or line.body is None:
         return line
     same = idempotency.request_hash(request, line.body.model_dump(exclude_none=True))
-    return line._replace(new=line.new._replace(idempotency=Idempotency(f"{key}#{number}", same)))
+    ttl_s = max(line.new.ttl_s or 0, KEY_TTL_S)
+    return line._replace(new=line.new._replace(idempotency=Idempotency(f"{key}#{number}", same, ttl_s=ttl_s)))
 
 
 def _jobs(lines: Sequence[_Line]) -> list[NewJob]:

@@ -203,7 +203,6 @@ def default_root() -> Path:
     return Path(tempfile.gettempdir(), f"callsheet-{os.getuid()}")
 
 
-log = logging.getLogger("callsheet.worker")
 SWEEP_S = 2.0
 ORPHAN_S = 24 * 3600.0
 ReadsJobs = Callable[[Sequence[str]], Awaitable[Sequence[Job | None]]]
