@@ -141,7 +141,7 @@ async def test_refusals_keep_what_was_said(idle: ServerState) -> None:
             assert (error["code"], error["status"], bool(error["requestId"])) == ("job_not_found", 404, True)
         wrong = (await node.ask("create", task="nothing", payload={})).error
         assert wrong is not None
-        assert (wrong["code"], wrong["status"]) == ("validation_failed", 422)
+        assert (wrong["code"], wrong["status"]) == ("unknown_task", 422)
 
 
 async def test_a_revoked_key_ends_the_watching(idle: ServerState) -> None:

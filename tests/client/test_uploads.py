@@ -12,6 +12,7 @@ import pytest
 from callsheet.api import objects as object_routes
 from callsheet.api import uploads
 from callsheet.client import Client, Forbidden, NotFound, SyncClient, UnexpectedAnswer, Upload
+from callsheet.http import upload_records
 from callsheet.kernel.errors import InvalidInput
 from tests import stores
 from tests.client.conftest import QUICK
@@ -31,7 +32,7 @@ class Left(Exception):
 @pytest.fixture
 async def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Live]:
     """A server whose parts have a mebibyte."""
-    monkeypatch.setattr(uploads, "PART_BYTES", MEBIBYTE)
+    monkeypatch.setattr(upload_records, "PART_BYTES", MEBIBYTE)
     url = f"file://{tmp_path / 'objects'}"
     routers = [object_routes.router, uploads.router]
     async with serving(stores.fresh_url("sqlite"), routers=routers, objects_url=url) as live:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from callsheet.api import task_directory
 from callsheet.engine.task_register import TaskRecord, register
 from callsheet.http.middleware import BATCH_BYTES
 from callsheet.kernel.contracts import read_policy
@@ -34,8 +35,8 @@ CAT = {"url": "https://example.org/cat.png"}
 @pytest.fixture(autouse=True)
 def _no_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     """Read the register anew for each request: tests register tasks while the server runs."""
-    monkeypatch.setattr("callsheet.api.task_directory.MISSING_S", 0.0)
-    monkeypatch.setattr("callsheet.api.task_directory.FRESH_S", 0.0)
+    monkeypatch.setattr(task_directory, "MISSING_S", 0.0)
+    monkeypatch.setattr(task_directory, "FRESH_S", 0.0)
 
 
 async def created(live: Live, client: Any = None, **fields: Any) -> Job:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from callsheet.api import schedules
 from callsheet.engine.schedules import Schedule, declare_schedules, fire_due
 from callsheet.engine.task_register import TaskRecord, register
 from callsheet.kernel.job import Status
@@ -75,7 +76,7 @@ async def test_tenants_have_names_of_their_own(live: Live) -> None:
 
 
 async def test_a_tenant_has_a_bound(small: Live, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsheet.api.schedules.MOST_OF_TENANT", 2)
+    monkeypatch.setattr(schedules, "MOST_OF_TENANT", 2)
     async with await small.key("acme") as acme:
         for name in ("a", "b", "a"):
             await made(small, name, acme)

@@ -142,7 +142,7 @@ SIMULATION = [
 ]
 SIMULATED = {  # what the simulation runs of the worker, and of the housekeeping that decides on its losses
     *(f"worker/{name}.py" for name in ("ahead", "execute", "flush", "heartbeat", "local", "shift", "slots")),
-    *(f"engine/{name}.py" for name in ("begun", "housekeeping", "unheard")),
+    *(f"engine/{name}.py" for name in ("housekeeping", "silent_workers")),
 }
 NOT_SIMULATED = {  # its guards whose loss does harm that no world has or sees; each has a test of its own
     "a worker that ends waits no longer than its leases": "nobody looks at how long a stop takes",

@@ -121,7 +121,7 @@ async def list_schedules(request: Request, who: Reader) -> Response:
     "/v1/schedules/{name}",
     summary="Read a schedule",
     response_model=ScheduleBody,
-    responses=problems.responses(*ALWAYS, "not_found"),
+    responses=problems.responses(*ALWAYS, "not_found", "validation_failed"),
 )
 async def get_schedule(request: Request, name: Name, who: Reader) -> Response:
     """Read one schedule with its next and last runs."""
@@ -169,7 +169,7 @@ async def put_schedule(request: Request, name: Name) -> Response:
     "/v1/schedules/{name}",
     status_code=204,
     summary="Delete a schedule",
-    responses=problems.responses(*ALWAYS, "not_found", "document_conflict"),
+    responses=problems.responses(*ALWAYS, "not_found", "validation_failed", "document_conflict"),
 )
 async def delete_schedule(request: Request, name: Name, who: Writer) -> Response:
     """Delete a schedule; jobs that it made stay."""
@@ -187,7 +187,7 @@ async def delete_schedule(request: Request, name: Name, who: Writer) -> Response
     "/v1/schedules/{name}/pause",
     summary="Pause a schedule",
     response_model=ScheduleBody,
-    responses=problems.responses(*ALWAYS, "not_found"),
+    responses=problems.responses(*ALWAYS, "not_found", "validation_failed"),
 )
 async def pause_schedule(request: Request, name: Name, who: Writer) -> Response:
     """Let no slot run until the schedule is resumed."""
@@ -198,7 +198,7 @@ async def pause_schedule(request: Request, name: Name, who: Writer) -> Response:
     "/v1/schedules/{name}/resume",
     summary="Resume a schedule",
     response_model=ScheduleBody,
-    responses=problems.responses(*ALWAYS, "not_found"),
+    responses=problems.responses(*ALWAYS, "not_found", "validation_failed"),
 )
 async def resume_schedule(request: Request, name: Name, who: Writer) -> Response:
     """Go on with the next slot; slots of the pause do not run."""
@@ -210,7 +210,7 @@ async def resume_schedule(request: Request, name: Name, who: Writer) -> Response
     status_code=202,
     summary="Run a schedule now",
     response_model=RunReceipt,
-    responses=problems.responses(*ALWAYS, "not_found", "queue_full"),
+    responses=problems.responses(*ALWAYS, "not_found", "validation_failed", "queue_full"),
 )
 async def run_schedule(request: Request, name: Name, who: Writer) -> Response:
     """Make the schedule's job at once, beside its slots."""

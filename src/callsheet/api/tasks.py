@@ -60,7 +60,7 @@ async def list_tasks(request: Request, who: Reader) -> Response:
     "/v1/tasks/{name}",
     summary="Read a task",
     response_model=TaskBody,
-    responses=problems.responses(*ALWAYS, "not_found"),
+    responses=problems.responses(*ALWAYS, "not_found", "validation_failed"),
 )
 async def get_task(request: Request, name: NAME, who: Reader) -> Response:
     """Read one task that workers serve."""
