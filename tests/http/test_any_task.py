@@ -127,6 +127,15 @@ async def test_a_tenant_cannot_pass_all_others(live: Live) -> None:
     assert (await created(live, task="a", priority=30_000, unchecked=True)).priority == 30_000
 
 
+async def test_a_key_of_its_own_passes_no_limit_of_running_jobs(live: Live) -> None:
+    await live.state.quotas.set("acme", {"running": 1})
+    async with await live.key("acme") as client:
+        answer = await client.post("/v1/jobs", json={"task": "a", "concurrency": {"key": "k"}, "unchecked": True})
+        problem(answer, 403, "forbidden")
+        job = await created(live, client, task="a", unchecked=True)
+    assert job.concurrency_key is not None
+
+
 async def test_an_unknown_task_is_told_with_near_names(live: Live) -> None:
     await register(live.engine.store, [RESIZE])
     answer = await live.client.post("/v1/jobs", json={"task": "shop.rezise", "payload": CAT})
@@ -148,11 +157,10 @@ async def test_arguments_are_checked_by_the_schema_and_never_quoted(live: Live) 
 async def test_a_schema_that_reaches_out_or_stalls_checks_nothing(live: Live) -> None:
     """A worker may be anybody's: its schema neither fetches a URL nor holds the server with a pattern."""
     outside = {"$ref": "http://127.0.0.1:9/schema.json"}
-    stalling = {"properties": {"url": {"pattern": "^(a+)+$"}}}
+    stalling = {"properties": {"url": {"pattern": "^((?=a)a+)+$"}}}  # a pattern that only a backtracking engine reads
     await register(live.engine.store, [TaskRecord("a", arguments=outside), TaskRecord("b", arguments=stalling)])
     await created(live, task="a", payload=CAT)
-    answer = await live.client.post("/v1/jobs", json={"task": "b", "payload": {"url": "a" * 50_000 + "!"}})
-    problem(answer, 422, "invalid_payload")
+    await created(live, task="b", payload={"url": "a" * 50_000 + "!"})
 
 
 async def test_tasks_of_a_tenants_worker_are_its_own(live: Live) -> None:

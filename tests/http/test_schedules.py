@@ -75,6 +75,13 @@ async def test_tenants_have_names_of_their_own(live: Live) -> None:
     assert len((await live.client.get("/v1/schedules")).json()["schedules"]) == 2
 
 
+async def test_a_schedule_makes_no_job_of_a_contract(live: Live) -> None:
+    """Slots are enqueued without a route that would look: what a schedule may make is decided when it is put."""
+    for task in ("transcode", "video.ocr", "compose"):
+        problem(await live.client.put("/v1/schedules/a", json={**HOURLY, "task": task}), 403, "task_reserved")
+    assert (await live.client.get("/v1/schedules")).json()["schedules"] == []
+
+
 async def test_a_tenant_has_a_bound(small: Live, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(schedules, "MOST_OF_TENANT", 2)
     async with await small.key("acme") as acme:

@@ -16,6 +16,7 @@ import pytest
 from tests import stores
 from tests.mutations.guard import Guard
 from tests.mutations.laying import FOLDERS, ROOT, lay
+from tests.mutations.of_any_task import ANY_TASK
 from tests.mutations.of_aura_letter import AURA_LETTER
 from tests.mutations.of_catalog import CATALOG
 from tests.mutations.of_clock import CLOCK
@@ -78,6 +79,7 @@ ALL = [
     *EUTERPE_LETTER,
     *PLANE_LETTER,
     *AURA_LETTER,
+    *ANY_TASK,
     *CLOCK,
     *SIMULATION,
     *STORM,
