@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from callsheet.kernel.errors import MissingExtra
 
 PACKAGES = {
-    "server": ("fastapi", "starlette", "uvicorn", "obstore", "cryptography", "regex"),
+    "server": ("fastapi", "starlette", "uvicorn", "obstore", "cryptography", "jsonschema_rs", "regex"),
     "postgres": ("asyncpg",),
     "redis": ("redis", "hiredis"),
     "libsql": ("libsql",),

@@ -24,6 +24,12 @@ from .conftest import opened, picture
 
 expect.set_options(timeout=60_000)  # a busy machine is slow; what is wrong stays wrong
 SCRIPT = "<img src=x onerror=\"document.title='broken'\"><script>document.title='broken'</script>"
+# A message that fades in is pale for a moment, no colour of ours. Endless ones (a spinner) are left alone.
+ANIMATIONS_END = """() => Promise.all(
+    document.getAnimations()
+        .filter((animation) => Number.isFinite(animation.effect.getComputedTiming().endTime))
+        .map((animation) => animation.finished.catch(() => null))
+)"""
 
 
 @contextlib.asynccontextmanager
@@ -89,6 +95,7 @@ new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next)))
 async def check(page: Page) -> None:
     """Everybody can use this page: assert that axe reports no violation and the page is not wider than its window."""
     await page.evaluate(COLOURS_STAND)
+    await page.evaluate(ANIMATIONS_END)
     result = await Axe().run(page)
     assert result.violations_count == 0, result.generate_report()
     await fits(page)

@@ -16,7 +16,14 @@ from tests.cli.conftest import Shop
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "command-line.md"
 # These say what one call does or how it prints. Left in an environment they would change calls that did not ask:
 # a forgotten CALLSHEET_YES would answer a question that was never shown.
-OF_ONE_COMMAND = {("callsheet quotas set", "--streams"), ("callsheet quotas set", "--uploads")}  # of a server elsewhere
+OF_ONE_COMMAND = {  # of a server elsewhere, or of one schedule
+    ("callsheet quotas set", "--streams"),
+    ("callsheet quotas set", "--uploads"),
+    *(
+        ("callsheet schedules put", flag)
+        for flag in ("--cron", "--every", "--timezone", "--missed", "--queue", "--priority", "--max-attempts")
+    ),
+}
 OF_ONE_CALL = {
     "--json",
     "--yes",

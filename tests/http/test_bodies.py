@@ -156,7 +156,7 @@ BROKEN = {
     "a payload that is null": b'{"task":"chat","payload":null}',
     "an unknown task": b'{"task":"sing","payload":{}}',
     "a task in capitals": b'{"task":"Chat","payload":{}}',
-    "an unknown field": b'{"task":"chat","payload":{},"priority":1}',
+    "an unknown field": b'{"task":"chat","payload":{},"prioritee":1}',
     **{
         f"ttl_s {text}": f'{{"task":"chat","payload":{{}},"ttl_s":{text}}}'.encode()
         for text in ("0", "-1", "1.5", "0.0", '"60"', "true", "[]", str(MAX_TTL_S + 1), "9" * 30, "1e9", "NaN")

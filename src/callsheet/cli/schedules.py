@@ -42,7 +42,7 @@ NEXT_RUNS = 5
 @settings(STORE_JSON)
 @with_engine()
 async def tasks(engine: Engine, name: str | None, *, json: bool) -> None:
-    """List the tasks that workers serve, or show one. Workers register their tasks when they start."""
+    """List the tasks that workers serve, with their arguments. Workers register their tasks when they start."""
     records = [record for record in await task_records(engine.store) if name in (None, record.name)]
     if name is not None and not records:
         raise CommandFailed(f"no worker has registered a task {name}; callsheet tasks lists the others")

@@ -285,7 +285,9 @@ def _allow_header(app: FastAPI, request: Request, code: str) -> dict[str, str]:
     """Return an Allow header with every method of the path; the router knows only the first matching route."""
     if code != "method_not_allowed":
         return {}
-    paths = app.openapi()["paths"].items()
+    documented = app.openapi()["paths"]
+    exact = documented.get(request.url.path)
+    paths = [(request.url.path, exact)] if exact is not None else list(documented.items())
     fitting = [methods for path, methods in paths if re.fullmatch(re.sub(r"{\w+}", "[^/]+", path), request.url.path)]
     allowed_methods = {method.upper() for methods in fitting for method in methods}
     return {"Allow": ", ".join(sorted(allowed_methods))} if allowed_methods else {}
