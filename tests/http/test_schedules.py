@@ -90,6 +90,15 @@ async def test_a_tenant_has_a_bound(small: Live, monkeypatch: pytest.MonkeyPatch
         problem(await acme.put("/v1/schedules/c", json=HOURLY), 409, "document_conflict")
 
 
+async def test_a_tenants_schedule_is_small(live: Live) -> None:
+    """All schedules are read each second, by every process: large ones would be a load on everybody."""
+    large = {**HOURLY, "payload": {"a": "x" * 9_000}}
+    async with await live.key("acme") as acme:
+        problem(await acme.put("/v1/schedules/a", json=large), 413, "payload_too_large")
+        assert (await acme.get("/v1/schedules")).json()["schedules"] == []
+    assert (await live.client.put("/v1/schedules/a", json=large)).status_code == 200
+
+
 async def test_a_declared_schedule_can_be_paused_and_not_changed(live: Live) -> None:
     await declare_schedules(live.engine.store, {"shop": [Schedule("nightly", "0 3 * * *", "report")]})
     problem(await live.client.put("/v1/schedules/nightly", json=HOURLY), 409, "document_conflict")

@@ -84,6 +84,12 @@ ANY_TASK = [
     *of(
         "api/schedules.py",
         (
+            "a tenant's schedule is small",
+            "len(schedule.payload.encode()) > TENANT_PAYLOAD_BYTES:",
+            "False:",
+            f"{OVER_HTTP}::test_a_tenants_schedule_is_small",
+        ),
+        (
             "a tenant sees its own schedules",
             "return who.sees is None or (",
             "return True or (",

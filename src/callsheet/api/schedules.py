@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from callsheet.kernel.job import NewJob
 
 NEXT_RUNS = 5
-MOST_OF_TENANT = 100
+MOST_OF_TENANT = 50
+TENANT_PAYLOAD_BYTES = 8 * 1024  # every sweep of every process reads all schedules
 ONCE_ONLY = ("delay", "run_at", "unique_key", "concurrency", "depends_on", "correlation_id")
 router = APIRouter(tags=["schedules"])
 Name = Annotated[
@@ -152,6 +153,9 @@ async def put_schedule(request: Request, name: Name) -> Response:
     who = await check(request, "jobs:write")
     server, body = state_of(request), await read(request, PutSchedule)
     schedule = _schedule(name, who, body, await Creation(server, who, "").new_job(body))
+    if who.sees is not None and len(schedule.payload.encode()) > TENANT_PAYLOAD_BYTES:
+        advice = "put large data into the object store and name its key"
+        raise Problem("payload_too_large", f"payload: a schedule's has at most {TENANT_PAYLOAD_BYTES} bytes; {advice}")
     store = server.engine.store
     states = await engine_schedules.schedule_states(store)
     before = next((state for state in states if state.schedule.name == schedule.name), None)
