@@ -55,6 +55,7 @@ async def test_a_record_is_written_when_it_is_new_changed_or_old(url: str) -> No
         assert await register(store, [one._replace(queue="q")], now=T0 + 2) == 1
         assert await register(store, [one._replace(queue="q")], now=T0 + 2 + RENEW_MS) == 1
         assert await register(store, [TaskRecord("a"), TaskRecord("b")], tenants={"x", "y"}, now=T0) == 4
+        assert await register(store, [TaskRecord("c")], tenants=(), now=T0) == 0, "bound to no tenant is not for all"
         names = [(record.name, record.tenant) for record in await task_records(store, now=T0)]
         assert names == [("a", ""), ("a", "x"), ("a", "y"), ("b", "x"), ("b", "y")]
 

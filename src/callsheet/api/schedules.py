@@ -261,8 +261,8 @@ def _schedule(name: str, who: Principal, body: PutSchedule, new: NewJob) -> Sche
 
 async def _find(server: ServerState, who: Principal, name: str) -> ScheduleState:
     """Return the caller's schedule of a name; raises Problem `not_found`."""
-    names = [name] if who.sees is None else [own_key(who.sees, name)] if who.sees else [name]
-    states = await engine_schedules.schedule_states(server.engine.store, names[0])
+    stored_name = own_key(who.sees, name) if who.sees else name
+    states = await engine_schedules.schedule_states(server.engine.store, stored_name)
     if not states or not _is_seen(states[0].schedule, who):
         raise _unknown(name)
     return states[0]

@@ -59,21 +59,10 @@ async def register(
 ) -> int:
     """Write records that are new, changed, or due for renewal; return how many. `tenants` None: for all tenants."""
     at = await store.now() if now is None else now
-    records_to_write = [
-        r._replace(tenant=tenant) for r in records for tenant in (sorted(tenants) if tenants else [EVERYBODY])
-    ]
-    documents_by_id = (
-        {document.id: document for document in await store.documents(KIND)} if len(records_to_write) > 1 else None
-    )
-    writes = 0
-    for record in records_to_write[:MAX_TASKS]:
-        if documents_by_id is None:
-            documents = await store.documents(KIND, record.document_id)
-            before = documents[0] if documents else None
-        else:
-            before = documents_by_id.get(record.document_id)
-        writes += await _write(store, record, before, at)
-    return writes
+    owners = [EVERYBODY] if tenants is None else sorted(tenants)
+    records_to_write = [record._replace(tenant=owner) for record in records for owner in owners]
+    before = {document.id: document for document in await store.documents(KIND)}
+    return sum([await _write(store, r, before.get(r.document_id), at) for r in records_to_write[:MAX_TASKS]])
 
 
 async def task_records(store: Store, *, now: int | None = None) -> list[TaskRecord]:
