@@ -79,7 +79,7 @@ class EnqueueBatcher:
         new = self.in_slot(new)
         try:
             if new.idempotency is not None:
-                return await self._alone(new)
+                return (await self._write([new]))[0]
             answer: asyncio.Future[Enqueued] = asyncio.get_running_loop().create_future()
             self._waiting.append((new, answer))
             if self._flight is None:
@@ -97,8 +97,7 @@ class EnqueueBatcher:
             check_not_reserved(new)
         jobs = [self.in_slot(new) for new in batch]
         try:
-            limit, quotas = await self._limit(len(jobs)), await self._estimates.limits(jobs)
-            return await self._engine.enqueue(jobs, depth_limit=limit, quotas=quotas)
+            return await self._write(jobs)
         except QueueFull as full:
             raise await self._full(full) from full
         except QuotaExceeded as error:
@@ -116,10 +115,10 @@ class EnqueueBatcher:
             return new
         return new._replace(concurrency_key=slot_of(new.requester_id), concurrency_limit=running)
 
-    async def _alone(self, new: NewJob) -> Enqueued:
-        limit, quotas = await self._limit(1), await self._estimates.limits([new])
-        (answer,) = await self._engine.enqueue([new], depth_limit=limit, quotas=quotas)
-        return answer
+    async def _write(self, jobs: Sequence[NewJob]) -> list[Enqueued]:
+        """Enqueue jobs, all or none, within the depth of their queues and the quotas of their tenants."""
+        limit, quotas = await self._limit(len(jobs)), await self._estimates.limits(jobs)
+        return await self._engine.enqueue(jobs, depth_limit=limit, quotas=quotas)
 
     async def _limit(self, count: int) -> int | None:
         """Return the depth limit to check, or None while the queues are far below it: counting a long queue takes time.
@@ -151,9 +150,7 @@ class EnqueueBatcher:
 
     async def _send(self, batch: list[Waiting]) -> None:
         try:
-            jobs = [new for new, _ in batch]
-            limit, quotas = await self._limit(len(batch)), await self._estimates.limits(jobs)
-            answers = await self._engine.enqueue(jobs, depth_limit=limit, quotas=quotas)
+            answers = await self._write([new for new, _ in batch])
         except QuotaExceeded as error:
             await self._send_others(batch, error)
             return
